@@ -1,0 +1,292 @@
+/* incload--0.1.sql: the SQL surface of incload */
+
+-- complain if the script is sourced by psql rather than by CREATE EXTENSION
+\echo Use "CREATE EXTENSION incload" to load this file. \quit
+
+/*
+ * Tables are written by incload's own functions alone, as the extension's
+ * owner. Users read the views, which show a job to its owner and to members
+ * of that role. The tables carry no row security, so that pg_dump can read
+ * them for any role that may read all data.
+ */
+CREATE SCHEMA incload;
+COMMENT ON SCHEMA incload IS 'incload: jobs, checkpoints and the history of runs';
+GRANT USAGE ON SCHEMA incload TO PUBLIC;
+
+CREATE SEQUENCE incload.job_id_seq;
+COMMENT ON SEQUENCE incload.job_id_seq IS 'incload: numbers jobs';
+CREATE SEQUENCE incload.run_id_seq;
+COMMENT ON SEQUENCE incload.run_id_seq IS 'incload: numbers runs; not rolled back, so that a failed run keeps its number';
+
+CREATE TABLE incload.job_store (
+    job_id      bigint PRIMARY KEY DEFAULT nextval('incload.job_id_seq'),
+    job         text COLLATE "C" NOT NULL UNIQUE,
+    owner       name NOT NULL,
+    owner_oid   oid NOT NULL,
+    source      text NOT NULL,
+    source_oid  oid NOT NULL,
+    target      text NOT NULL,
+    target_oid  oid NOT NULL,
+    database    text NOT NULL,
+    strategy    text NOT NULL CHECK (strategy IN ('append', 'upsert', 'full')),
+    watermark   text,
+    key         text[] NOT NULL DEFAULT '{}',
+    options     jsonb NOT NULL DEFAULT '{}',
+    search_path text NOT NULL,
+    enabled     boolean NOT NULL DEFAULT true,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    altered_at  timestamptz
+);
+COMMENT ON TABLE incload.job_store IS 'incload: one row a job; read it through incload.job';
+COMMENT ON COLUMN incload.job_store.database IS 'system identifier and OID of the database for which the OIDs beside the names hold';
+COMMENT ON COLUMN incload.job_store.search_path IS 'the search_path under which the job''s expressions and SQL were written and are run';
+
+CREATE TABLE incload.checkpoint_store (
+    job_id          bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    bound           text,
+    bound_side      text CHECK (bound_side IN ('before', 'after')),
+    tie_key         text[],
+    noted_bounds    jsonb NOT NULL DEFAULT '[]',
+    guarantee       text CHECK (guarantee IN ('exact', 'settle')),
+    loaded_to       text,
+    updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CHECK ((bound IS NULL) = (bound_side IS NULL)),
+    CHECK (tie_key IS NULL OR bound IS NOT NULL)
+);
+COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loaded; read it through incload.checkpoint';
+
+CREATE TABLE incload.run_store (
+    run_id          bigint PRIMARY KEY,
+    job_id          bigint NOT NULL,
+    job             text COLLATE "C" NOT NULL,
+    owner           name NOT NULL,
+    kind            text NOT NULL CHECK (kind IN ('incremental', 'full')),
+    status          text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'cancelled', 'skipped')),
+    trigger         text NOT NULL,
+    started_at      timestamptz NOT NULL,
+    finished_at     timestamptz,
+    watermark_from  text,
+    watermark_to    text,
+    rows_read       bigint NOT NULL DEFAULT 0,
+    rows_inserted   bigint NOT NULL DEFAULT 0,
+    rows_updated    bigint NOT NULL DEFAULT 0,
+    rows_unchanged  bigint NOT NULL DEFAULT 0,
+    rows_deleted    bigint NOT NULL DEFAULT 0,
+    rows_superseded bigint NOT NULL DEFAULT 0,
+    rows_suppressed bigint NOT NULL DEFAULT 0,
+    rows_rejected   bigint NOT NULL DEFAULT 0,
+    rows_pruned     bigint NOT NULL DEFAULT 0,
+    batches         integer NOT NULL DEFAULT 0,
+    bytes_read      bigint NOT NULL DEFAULT 0,
+    lag             interval,
+    attempt         integer NOT NULL DEFAULT 1,
+    sqlstate        text,
+    error           text,
+    hint            text,
+    pid             integer
+);
+CREATE INDEX run_store_job_idx ON incload.run_store (job_id, run_id DESC);
+COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
+
+CREATE TABLE incload.event_store (
+    event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    job_id      bigint,
+    job         text COLLATE "C",
+    owner       name NOT NULL,
+    run_id      bigint,
+    severity    text NOT NULL CHECK (severity IN ('page', 'ticket', 'info')),
+    code        text NOT NULL,
+    message     text NOT NULL,
+    details     jsonb NOT NULL DEFAULT '{}'
+);
+CREATE INDEX event_store_job_idx ON incload.event_store (job_id, event_id DESC);
+COMMENT ON TABLE incload.event_store IS 'incload: what an operator should know; read it through incload.event';
+
+SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
+
+/*
+ * Views. Each shows a row to the members of its owner's role, looked up by
+ * name once a query; a superuser also sees what a dropped role left behind.
+ */
+CREATE VIEW incload.job WITH (security_barrier) AS
+SELECT j.job_id, j.job, j.owner, j.source, j.target, j.strategy, j.watermark,
+       j.key, j.options, j.enabled, j.search_path, j.created_at, j.altered_at
+FROM incload.job_store j
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to where, and how';
+
+CREATE VIEW incload.checkpoint WITH (security_barrier) AS
+SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
+       c.guarantee, c.loaded_to, c.updated_at
+FROM incload.checkpoint_store c
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.checkpoint IS 'how far each job is loaded for certain, committed with the rows';
+
+CREATE VIEW incload.run WITH (security_barrier) AS
+SELECT u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,
+       u.watermark_from, u.watermark_to, u.rows_read, u.rows_inserted,
+       u.rows_updated, u.rows_unchanged, u.rows_deleted, u.rows_superseded,
+       u.rows_suppressed, u.rows_rejected, u.rows_pruned, u.batches,
+       u.bytes_read, u.lag, u.attempt, u.sqlstate, u.error, u.hint, u.pid
+FROM incload.run_store u
+WHERE u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.run IS 'the history of runs: what each read and did, and how it ended';
+COMMENT ON COLUMN incload.run.rows_read IS 'rows that the source sent = inserted + updated + unchanged + deleted + superseded + suppressed + rejected';
+COMMENT ON COLUMN incload.run.rows_superseded IS 'rows read of which a newer one with the same key came in the same batch';
+COMMENT ON COLUMN incload.run.rows_suppressed IS 'rows that a trigger of the target kept from being written';
+COMMENT ON COLUMN incload.run.rows_pruned IS 'target rows that a full refresh removed as the source no longer has them; not part of rows_read';
+COMMENT ON COLUMN incload.run.lag IS 'the source''s clock at the start of the run, less the newest watermark loaded by then';
+
+CREATE VIEW incload.event WITH (security_barrier) AS
+SELECT e.event_id, e.at, e.job, e.run_id, e.severity, e.code, e.message, e.details
+FROM incload.event_store e
+WHERE e.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.event IS 'what an operator should know: jobs created, altered, paused, dropped, refreshed';
+
+/*
+ * A job's run holds an advisory lock of incload's own kind (objsubid 73, which
+ * pg_advisory_lock cannot take): it tells a run that is under way, whose rows
+ * are not yet committed, and tells a run that died from one that works.
+ */
+CREATE VIEW incload.status WITH (security_barrier) AS
+SELECT j.job,
+       CASE WHEN l.pid IS NOT NULL THEN 'running'
+            WHEN NOT j.enabled THEN 'paused'
+            WHEN e.status IS NULL THEN 'never run'
+            WHEN e.status = 'succeeded' THEN 'ok'
+            ELSE 'failing' END AS state,
+       s.finished_at AS last_success,
+       date_trunc('second', clock_timestamp() - s.started_at) AS freshness,
+       s.lag,
+       c.bound AS checkpoint,
+       c.guarantee,
+       s.rows_read AS last_rows,
+       l.pid,
+       CASE WHEN e.status <> 'succeeded'
+            THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error
+FROM incload.job_store j
+LEFT JOIN incload.checkpoint_store c USING (job_id)
+LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
+                   WHERE u.job_id = j.job_id AND u.status = 'succeeded'
+                   ORDER BY u.run_id DESC LIMIT 1) s ON true
+LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
+                   WHERE u.job_id = j.job_id AND u.status IN ('succeeded', 'failed', 'cancelled')
+                   ORDER BY u.run_id DESC LIMIT 1) e ON true
+LEFT JOIN LATERAL (SELECT k.pid FROM pg_catalog.pg_locks k
+                   WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
+                     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d
+                                       WHERE d.datname = current_database())
+                     AND k.classid = (j.job_id >> 32)::oid
+                     AND k.objid = (j.job_id & 4294967295)::oid
+                   LIMIT 1) l ON true
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
+ORDER BY CASE WHEN l.pid IS NOT NULL THEN 3
+              WHEN NOT j.enabled THEN 1
+              WHEN e.status IS NULL THEN 2
+              WHEN e.status = 'succeeded' THEN 4
+              ELSE 0 END, j.job;
+COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error';
+COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
+COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
+
+GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status TO PUBLIC;
+
+/*
+ * Functions, in the schema named at CREATE EXTENSION.
+ */
+CREATE FUNCTION incload_create_job(
+    job text, source text, target text, strategy text DEFAULT NULL,
+    watermark text DEFAULT NULL, key text[] DEFAULT NULL, options jsonb DEFAULT NULL)
+RETURNS incload.job LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_create_job';
+COMMENT ON FUNCTION incload_create_job(text, text, text, text, text, text[], jsonb) IS
+'create a job that loads source into target; what is left out is chosen as incload_suggest says';
+
+CREATE FUNCTION incload_alter_job(
+    job text, source text DEFAULT NULL, target text DEFAULT NULL, strategy text DEFAULT NULL,
+    watermark text DEFAULT NULL, key text[] DEFAULT NULL, options jsonb DEFAULT NULL,
+    owner text DEFAULT NULL)
+RETURNS incload.job LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_alter_job';
+COMMENT ON FUNCTION incload_alter_job(text, text, text, text, text, text[], jsonb, text) IS
+'change a job; options are merged into those it has, and an option set to null goes back to its default';
+
+CREATE FUNCTION incload_pause(job text)
+RETURNS incload.job LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_pause';
+COMMENT ON FUNCTION incload_pause(text) IS 'pause a job: its runs are skipped until incload_resume';
+
+CREATE FUNCTION incload_resume(job text)
+RETURNS incload.job LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_resume';
+COMMENT ON FUNCTION incload_resume(text) IS 'let a paused job run again';
+
+CREATE FUNCTION incload_drop_job(job text)
+RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_drop_job';
+COMMENT ON FUNCTION incload_drop_job(text) IS 'drop a job and its checkpoint; the target and the history stay';
+
+CREATE FUNCTION incload_options(OUT name text, OUT type text, OUT "default" text, OUT meaning text)
+RETURNS SETOF record LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'incload_options';
+COMMENT ON FUNCTION incload_options() IS 'every option of a job: name, type, default, meaning';
+
+CREATE FUNCTION incload_suggest(source text,
+    OUT kind text, OUT candidate text, OUT score integer, OUT chosen boolean, OUT reason text)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_suggest';
+COMMENT ON FUNCTION incload_suggest(text) IS
+'candidate watermarks, keys and strategies for a source, scored from 0 to 100, with reasons';
+
+CREATE FUNCTION incload_check(job text,
+    OUT severity text, OUT code text, OUT message text, OUT sql text)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_check';
+COMMENT ON FUNCTION incload_check(text) IS
+'advice on a job: severity (error, warning, info), code, message, and the SQL that mends it';
+
+CREATE FUNCTION incload_explain(job text,
+    OUT step integer, OUT side text, OUT what text, OUT sql text, OUT plan text)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_explain';
+COMMENT ON FUNCTION incload_explain(text) IS
+'the SQL that the next run will run at the source and here, step by step, with plans';
+
+CREATE FUNCTION incload_preview(job text, max_rows integer DEFAULT 10,
+    OUT action text, OUT key jsonb, OUT new_row jsonb, OUT old_row jsonb)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_preview';
+COMMENT ON FUNCTION incload_preview(text, integer) IS
+'the first rows that the next run would read, and what it would do with each; nothing is changed';
+
+CREATE FUNCTION incload_run(job text)
+RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_run';
+COMMENT ON FUNCTION incload_run(text) IS
+'run a job now, inside this transaction; raises an ERROR when the run fails';
+
+CREATE PROCEDURE incload_run_in_batches(job text)
+LANGUAGE C AS 'MODULE_PATHNAME', 'incload_run_in_batches';
+COMMENT ON PROCEDURE incload_run_in_batches(text) IS
+'run a job now and commit batch by batch; goes on where an earlier call was stopped';
+
+CREATE FUNCTION incload_refresh(job text)
+RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_refresh';
+COMMENT ON FUNCTION incload_refresh(text) IS
+'read the whole source again and make the target equal to it, whatever the job''s strategy, inside this transaction';

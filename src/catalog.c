@@ -1,0 +1,338 @@
+/*
+ * catalog.c
+ *		The only way into schema incload.
+ *
+ * Statements take their parameters as text and cast them, so that one small
+ * function serves them all; a run needs a handful of them.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "role.h"
+
+TextRows *
+text_rows_from_spi(MemoryContext context)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	TextRows   *rows = palloc0(sizeof(TextRows));
+
+	if (SPI_tuptable)
+	{
+		rows->nrows = SPI_processed;
+		rows->ncols = SPI_tuptable->tupdesc->natts;
+		rows->value = palloc(sizeof(char **) * Max(rows->nrows, 1));
+		for (int r = 0; r < rows->nrows; r++)
+		{
+			rows->value[r] = palloc(sizeof(char *) * rows->ncols);
+			for (int c = 0; c < rows->ncols; c++)
+			{
+				char	   *text = SPI_getvalue(SPI_tuptable->vals[r], SPI_tuptable->tupdesc, c + 1);
+
+				rows->value[r][c] = text ? MemoryContextStrdup(context, text) : NULL;
+			}
+		}
+	}
+	MemoryContextSwitchTo(old);
+	return rows;
+}
+
+/* runs a statement as the extension's owner; leaves SPI connected */
+static void
+execute_in_bracket(RoleBracket *bracket, const char *sql, int nparams, const char *const *params)
+{
+	Oid			types[32];
+	Datum		values[32];
+	char		nulls[32];
+	int			code;
+
+	Assert(nparams <= lengthof(types));
+	role_enter_catalog(bracket);
+	SPI_connect();
+	for (int i = 0; i < nparams; i++)
+	{
+		types[i] = TEXTOID;
+		nulls[i] = params[i] ? ' ' : 'n';
+		values[i] = params[i] ? CStringGetTextDatum(params[i]) : (Datum) 0;
+	}
+	code = SPI_execute_with_args(sql, nparams, types, values, nulls, false, 0);
+	if (code < 0)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(code));
+}
+
+TextRows *
+catalog_query(const char *sql, int nparams, const char *const *params)
+{
+	RoleBracket bracket;
+	MemoryContext context = CurrentMemoryContext;
+	TextRows   *rows;
+
+	execute_in_bracket(&bracket, sql, nparams, params);
+	rows = text_rows_from_spi(context);
+	SPI_finish();
+	role_leave(&bracket);
+	return rows;
+}
+
+static Datum
+composite_row(const char *sql, int64 id)
+{
+	RoleBracket bracket;
+	const char *params[1] = {psprintf(INT64_FORMAT, id)};
+	Datum		row;
+	bool		isnull;
+
+	execute_in_bracket(&bracket, sql, 1, params);
+	if (SPI_processed != 1)
+		elog(ERROR, "no row for number " INT64_FORMAT, id);
+	row = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	row = SPI_datumTransfer(row, false, -1);
+	SPI_finish();
+	role_leave(&bracket);
+	return row;
+}
+
+Datum
+catalog_job_row(int64 job_id)
+{
+	return composite_row("SELECT j FROM incload.job j WHERE j.job_id = $1::bigint", job_id);
+}
+
+Datum
+catalog_run_row(int64 run_id)
+{
+	return composite_row("SELECT u FROM incload.run u WHERE u.run_id = $1::bigint", run_id);
+}
+
+/* text form of a list of names, and back */
+static char *
+names_to_array(List *names)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * Max(list_length(names), 1));
+	int			n = 0;
+	ListCell   *lc;
+	Oid			function;
+	bool		varlena;
+
+	foreach(lc, names)
+		elements[n++] = CStringGetTextDatum(lfirst(lc));
+	getTypeOutputInfo(TEXTARRAYOID, &function, &varlena);
+	return OidOutputFunctionCall(function,
+								 PointerGetDatum(construct_array(elements, n, TEXTOID, -1,
+																 false, TYPALIGN_INT)));
+}
+
+static List *
+names_from_array(const char *array)
+{
+	List	   *names = NIL;
+	Oid			function;
+	Oid			param;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+
+	if (array == NULL)
+		return NIL;
+	getTypeInputInfo(TEXTARRAYOID, &function, &param);
+	deconstruct_array(DatumGetArrayTypeP(OidInputFunctionCall(function, (char *) array, param, -1)),
+					  TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
+	for (int i = 0; i < n; i++)
+		names = lappend(names, TextDatumGetCString(elements[i]));
+	return names;
+}
+
+Job *
+catalog_find_job(const char *name)
+{
+	const char *params[1] = {name};
+	TextRows   *rows;
+	char	  **v;
+	Job		   *job;
+
+	rows = catalog_query("SELECT job_id, job, owner, source, target, strategy, watermark, key,"
+						 " options, search_path, enabled"
+						 " FROM incload.job_store WHERE job = $1", 1, params);
+	if (rows->nrows == 0)
+		return NULL;
+	v = rows->value[0];
+
+	job = palloc0(sizeof(Job));
+	job->id = strtoll(v[0], NULL, 10);
+	job->name = v[1];
+	job->owner_name = v[2];
+	job->owner = get_role_oid(job->owner_name, true);
+	job->source_name = v[3];
+	job->target_name = v[4];
+	job->strategy = strategy_parse(v[5]);
+	job->watermark = v[6];
+	job->key = names_from_array(v[7]);
+	job->options_json = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(v[8])));
+	job->options = options_parse(job->options_json);
+	job->search_path = v[9];
+	job->enabled = v[10][0] == 't';
+	return job;
+}
+
+List *
+catalog_job_names(void)
+{
+	List	   *names = NIL;
+	TextRows   *rows = catalog_query("SELECT job FROM incload.job_store", 0, NULL);
+
+	for (int i = 0; i < rows->nrows; i++)
+		names = lappend(names, rows->value[i][0]);
+	return names;
+}
+
+/* the columns that a job is stored in, in one order for insert and update */
+static void
+job_params(const Job *job, const char **params)
+{
+	params[0] = job->name;
+	params[1] = job->owner_name;
+	params[2] = psprintf("%u", job->owner);
+	params[3] = job->source_name;
+	params[4] = psprintf("%u", job->source);
+	params[5] = job->target_name;
+	params[6] = psprintf("%u", job->target);
+	params[7] = role_database_identity();
+	params[8] = strategy_name(job->strategy);
+	params[9] = job->watermark;
+	params[10] = names_to_array(job->key);
+	params[11] = JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json));
+	params[12] = job->search_path;
+}
+
+void
+catalog_insert_job(Job *job)
+{
+	const char *params[13];
+	TextRows   *rows;
+
+	job_params(job, params);
+	rows = catalog_query("INSERT INTO incload.job_store (job, owner, owner_oid, source, source_oid,"
+						 " target, target_oid, database, strategy, watermark, key, options, search_path)"
+						 " VALUES ($1, $2::name, $3::oid, $4, $5::oid, $6, $7::oid, $8, $9, $10,"
+						 " $11::text[], $12::jsonb, $13) RETURNING job_id", 13, params);
+	job->id = strtoll(rows->value[0][0], NULL, 10);
+	params[0] = rows->value[0][0];
+	catalog_query("INSERT INTO incload.checkpoint_store (job_id) VALUES ($1::bigint)", 1, params);
+}
+
+void
+catalog_update_job(const Job *job)
+{
+	const char *params[14];
+
+	job_params(job, params);
+	params[13] = psprintf(INT64_FORMAT, job->id);
+	catalog_query("UPDATE incload.job_store SET job = $1, owner = $2::name, owner_oid = $3::oid,"
+				  " source = $4, source_oid = $5::oid, target = $6, target_oid = $7::oid,"
+				  " database = $8, strategy = $9, watermark = $10, key = $11::text[],"
+				  " options = $12::jsonb, search_path = $13, altered_at = clock_timestamp()"
+				  " WHERE job_id = $14::bigint", 14, params);
+}
+
+void
+catalog_set_enabled(int64 job_id, bool enabled)
+{
+	const char *params[2] = {psprintf(INT64_FORMAT, job_id), enabled ? "t" : "f"};
+
+	catalog_query("UPDATE incload.job_store SET enabled = $2::boolean, altered_at = clock_timestamp()"
+				  " WHERE job_id = $1::bigint", 2, params);
+}
+
+void
+catalog_delete_job(int64 job_id)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+
+	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
+}
+
+CheckpointRow *
+catalog_read_checkpoint(int64 job_id, bool for_update)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	CheckpointRow *row = palloc0(sizeof(CheckpointRow));
+	TextRows   *rows;
+	char	  **v;
+
+	rows = catalog_query(for_update
+						 ? "SELECT bound, bound_side, tie_key, noted_bounds, guarantee, loaded_to"
+						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint FOR UPDATE"
+						 : "SELECT bound, bound_side, tie_key, noted_bounds, guarantee, loaded_to"
+						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint", 1, params);
+	if (rows->nrows == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the job was dropped while it was about to run")));
+	v = rows->value[0];
+	row->bound = v[0];
+	row->bound_side = v[1];
+	row->tie_key = names_from_array(v[2]);
+	row->noted_bounds = v[3];
+	row->guarantee = v[4];
+	row->loaded_to = v[5];
+	return row;
+}
+
+void
+catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
+{
+	const char *params[7] = {
+		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
+		row->tie_key ? names_to_array(row->tie_key) : NULL,
+		row->noted_bounds, row->guarantee, row->loaded_to
+	};
+
+	catalog_query("UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
+				  " tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
+				  " loaded_to = $7, updated_at = clock_timestamp() WHERE job_id = $1::bigint",
+				  7, params);
+}
+
+void
+catalog_reset_checkpoint(int64 job_id)
+{
+	CheckpointRow nothing = {.noted_bounds = "[]"};
+
+	catalog_write_checkpoint(job_id, &nothing);
+}
+
+int64
+catalog_next_run_id(void)
+{
+	TextRows   *rows = catalog_query("SELECT nextval('incload.run_id_seq')", 0, NULL);
+
+	return strtoll(rows->value[0][0], NULL, 10);
+}
+
+void
+catalog_event(const Job *job, const char *code, const char *message, const char *details)
+{
+	const char *params[6] = {
+		psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message,
+		details ? details : "{}"
+	};
+	char	   *actor = GetUserNameFromId(GetUserId(), false);
+	const char *with_actor[7];
+
+	memcpy(with_actor, params, sizeof(params));
+	with_actor[6] = actor;
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
+				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
+				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, with_actor);
+}

@@ -1,0 +1,60 @@
+/*
+ * catalog.h
+ *		The only way into schema incload.
+ *
+ * Every function here works as the extension's owner, inside the caller's
+ * transaction, and leaves the role as it found it. Whether the caller may do
+ * it has been asked before.
+ */
+#ifndef INCLOAD_CATALOG_H
+#define INCLOAD_CATALOG_H
+
+#include "postgres.h"
+
+#include "job.h"
+#include "text_rows.h"
+
+/* CheckpointRow: what incload.checkpoint says, as text; see watermark.h for its reading */
+typedef struct CheckpointRow
+{
+	char	   *bound;			/* NULL: nothing is loaded for certain */
+	char	   *bound_side;
+	List	   *tie_key;		/* of char * */
+	char	   *noted_bounds;	/* jsonb text */
+	char	   *guarantee;
+	char	   *loaded_to;
+} CheckpointRow;
+
+/* statement with text parameters, each cast where it is used; NULL is SQL null */
+extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
+
+/* a row of one of the views, as composite Datum: incload.job or incload.run by its number */
+extern Datum catalog_job_row(int64 job_id);
+extern Datum catalog_run_row(int64 run_id);
+
+/* the stored job of that name, source and target not yet looked up; NULL if there is none */
+extern Job *catalog_find_job(const char *name);
+
+/* names of all jobs, for a message that offers the nearest */
+extern List *catalog_job_names(void);
+
+/* writes what "job" holds: a new row (sets id), or the row with its id */
+extern void catalog_insert_job(Job *job);
+extern void catalog_update_job(const Job *job);
+extern void catalog_set_enabled(int64 job_id, bool enabled);
+extern void catalog_delete_job(int64 job_id);
+
+/* locks the job's checkpoint row until the end of the transaction and reads it */
+extern CheckpointRow *catalog_read_checkpoint(int64 job_id, bool for_update);
+extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
+
+/* takes the checkpoint back to nothing: everything is read again */
+extern void catalog_reset_checkpoint(int64 job_id);
+
+extern int64 catalog_next_run_id(void);
+
+/* records what happened to a job; details is the text of a JSON object or NULL */
+extern void catalog_event(const Job *job, const char *code, const char *message,
+						  const char *details);
+
+#endif							/* INCLOAD_CATALOG_H */

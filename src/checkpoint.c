@@ -1,0 +1,114 @@
+/*
+ * checkpoint.c
+ *		How far a job is loaded for certain.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "checkpoint.h"
+#include "compat.h"
+
+static Datum
+timestamptz_from_text(const char *text)
+{
+	return DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+							   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+}
+
+static BoundSide
+side_from_text(const char *text)
+{
+	return strcmp(text, "after") == 0 ? BOUND_AFTER : BOUND_BEFORE;
+}
+
+static List *
+noted_from_json(const char *json, const WatermarkType *type)
+{
+	const char *params[1] = {json};
+	TextRows   *rows;
+	List	   *noted = NIL;
+
+	if (strcmp(json, "[]") == 0)
+		return NIL;
+	rows = catalog_query("SELECT n->>'bound', n->>'side', n->>'at'"
+						 " FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS e(n, i) ORDER BY i",
+						 1, params);
+	for (int i = 0; i < rows->nrows; i++)
+	{
+		NotedBound *note = palloc0(sizeof(NotedBound));
+
+		note->bound.is_set = true;
+		note->bound.value = watermark_parse(type, rows->value[i][0]);
+		note->bound.side = side_from_text(rows->value[i][1]);
+		note->at = DatumGetTimestampTz(timestamptz_from_text(rows->value[i][2]));
+		noted = lappend(noted, note);
+	}
+	return noted;
+}
+
+static char *
+noted_to_json(List *noted, const WatermarkType *type)
+{
+	StringInfoData buf;
+	ListCell   *lc;
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '[');
+	foreach(lc, noted)
+	{
+		NotedBound *note = lfirst(lc);
+
+		if (buf.len > 1)
+			appendStringInfoChar(&buf, ',');
+		appendStringInfoString(&buf, "{\"bound\":");
+		escape_json(&buf, watermark_print(type, note->bound.value));
+		appendStringInfo(&buf, ",\"side\":\"%s\",\"at\":\"%s\"}",
+						 bound_side_name(note->bound.side), timestamptz_to_str(note->at));
+	}
+	appendStringInfoChar(&buf, ']');
+	return buf.data;
+}
+
+Checkpoint *
+checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update)
+{
+	CheckpointRow *row = catalog_read_checkpoint(job_id, for_update);
+	Checkpoint *checkpoint = palloc0(sizeof(Checkpoint));
+
+	checkpoint->job_id = job_id;
+	checkpoint->guarantee = row->guarantee;
+	checkpoint->loaded_to = row->loaded_to;
+	if (type == NULL)
+		return checkpoint;
+	if (row->bound)
+	{
+		checkpoint->bound.is_set = true;
+		checkpoint->bound.value = watermark_parse(type, row->bound);
+		checkpoint->bound.side = side_from_text(row->bound_side);
+		checkpoint->bound.tie_key = row->tie_key;
+	}
+	checkpoint->noted = noted_from_json(row->noted_bounds, type);
+	return checkpoint;
+}
+
+void
+checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type)
+{
+	CheckpointRow row = {0};
+
+	if (checkpoint->bound.is_set)
+	{
+		row.bound = watermark_print(type, checkpoint->bound.value);
+		row.bound_side = (char *) bound_side_name(checkpoint->bound.side);
+		row.tie_key = checkpoint->bound.tie_key;
+	}
+	row.noted_bounds = type ? noted_to_json(checkpoint->noted, type) : "[]";
+	row.guarantee = (char *) checkpoint->guarantee;
+	row.loaded_to = checkpoint->loaded_to;
+	catalog_write_checkpoint(checkpoint->job_id, &row);
+}

@@ -1,0 +1,35 @@
+/*
+ * checkpoint.h
+ *		How far a job is loaded for certain.
+ */
+#ifndef INCLOAD_CHECKPOINT_H
+#define INCLOAD_CHECKPOINT_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+#include "watermark.h"
+
+/* NotedBound: a bound that was the newest at that time of the source's clock */
+typedef struct NotedBound
+{
+	Bound		bound;
+	TimestampTz at;
+} NotedBound;
+
+/* Checkpoint: incload.checkpoint, its values as the watermark's type has them */
+typedef struct Checkpoint
+{
+	int64		job_id;
+	Bound		bound;			/* everything below it is loaded */
+	List	   *noted;			/* of NotedBound *, oldest first */
+	const char *guarantee;		/* NULL before the first run */
+	char	   *loaded_to;		/* the newest watermark ever loaded, as text */
+} Checkpoint;
+
+/* reads it; for_update locks the row until the transaction ends. type is NULL for a full job. */
+extern Checkpoint *checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update);
+extern void checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type);
+
+#endif							/* INCLOAD_CHECKPOINT_H */

@@ -1,0 +1,49 @@
+/*
+ * compat.h
+ *		The only place that asks for the server's version.
+ *
+ * PostgreSQL 15 is the oldest supported.
+ */
+#ifndef INCLOAD_COMPAT_H
+#define INCLOAD_COMPAT_H
+
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "utils/acl.h"
+
+#if PG_VERSION_NUM < 150000
+#error incload needs PostgreSQL 15 or newer
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* 18 dropped the argument that promises a single call */
+#if PG_VERSION_NUM >= 180000
+#define compat_ExecutorRun(qd, dir, n) ExecutorRun(qd, dir, n)
+#else
+#define compat_ExecutorRun(qd, dir, n) ExecutorRun(qd, dir, n, false)
+#endif
+
+/* 16 split "may act as" from "is a member of" */
+#if PG_VERSION_NUM >= 160000
+#define compat_check_can_set_role(member, role) check_can_set_role(member, role)
+#else
+#define compat_check_can_set_role(member, role) check_is_member_of_role(member, role)
+#endif
+
+/* from 18 a deferred trigger fires as the role that queued it */
+#define COMPAT_DEFERRED_TRIGGERS_KEEP_ROLE (PG_VERSION_NUM >= 180000)
+
+/* waits have names of their own from 17 */
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+#define compat_wait_event(name) WaitEventExtensionNew(name)
+#else
+#include "utils/wait_event.h"
+#define compat_wait_event(name) PG_WAIT_EXTENSION
+#endif
+
+#endif							/* INCLOAD_COMPAT_H */

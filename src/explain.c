@@ -1,0 +1,139 @@
+/*
+ * explain.c
+ *		incload_explain: the SQL of the next run, with plans.
+ *
+ * Each statement is explained by the server that would run it, and by its own
+ * words: nothing is run but EXPLAIN and the questions that lead to the window.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+
+#include "compat.h"
+#include "facts.h"
+#include "names.h"
+#include "outlook.h"
+#include "role.h"
+
+/* Listing: the rows of incload_explain as they come */
+typedef struct Listing
+{
+	ReturnSetInfo *rsinfo;
+	int			step;
+} Listing;
+
+static void
+list_step(Listing *listing, const char *side, const char *what, const char *sql, const char *plan)
+{
+	Datum		values[5];
+	bool		nulls[5] = {0};
+
+	if (sql == NULL)
+		return;
+	values[0] = Int32GetDatum(++listing->step);
+	values[1] = CStringGetTextDatum(side);
+	values[2] = CStringGetTextDatum(what);
+	values[3] = CStringGetTextDatum(sql);
+	nulls[4] = plan == NULL;
+	if (plan)
+		values[4] = CStringGetTextDatum(plan);
+	tuplestore_putvalues(listing->rsinfo->setResult, listing->rsinfo->setDesc, values, nulls);
+}
+
+/* the planner's estimate at the top of a plan's text; 0 where there is none */
+static double
+rows_of_plan(const char *plan)
+{
+	const char *rows = strstr(plan, " rows=");
+
+	return rows ? strtod(rows + strlen(" rows="), NULL) : 0;
+}
+
+/*
+ * plan_with_stage
+ *		The plan of a statement that reads the stage. The stage is empty; the
+ *		planner is told that it holds as many rows as a batch is likely to.
+ */
+static char *
+plan_with_stage(const Outlook *outlook, const char *sql, double rows)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Stage	   *stage = stage_create(outlook->job, outlook->shape, 0, true, context);
+	EphemeralNamedRelation relation;
+	TextRows   *lines;
+	StringInfoData plan;
+
+	stage_begin_batch(stage);
+	relation = get_ENR(stage_environment(stage), STAGE_NAME);
+	relation->md.enrtuples = rows;
+
+	SPI_connect();
+	if (SPI_register_relation(relation) != SPI_OK_REL_REGISTER ||
+		SPI_execute(psprintf("EXPLAIN %s", sql), false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not explain: %s", sql);
+	lines = text_rows_from_spi(context);
+	SPI_finish();
+	stage_end_batch(stage);
+
+	initStringInfo(&plan);
+	for (int r = 0; r < lines->nrows; r++)
+		appendStringInfo(&plan, "%s%s", r ? "\n" : "", lines->value[r][0]);
+	return plan.data;
+}
+
+/* all steps of a run, in the order in which it takes them */
+static void
+list_run(Listing *listing, const Outlook *outlook)
+{
+	const Job  *job = outlook->job;
+	bool		is_remote = outlook->source->routine->outlives_commit;
+	char	   *sql = outlook_query(outlook, 0);
+	char	   *plan = facts_plan(outlook->source, sql);
+	double		rows = rows_of_plan(plan);
+
+	if (job->strategy != STRATEGY_FULL)
+		rows = Min(rows, (double) job->options->batch_rows);
+
+	list_step(listing, "target", "pre_sql", job->options->pre_sql, NULL);
+	list_step(listing, is_remote ? "source" : "target",
+			  outlook->window.is_empty ? "read (not yet: no row is settled)" : "read", sql, plan);
+	if (outlook->truncates)
+		list_step(listing, "target", "truncate",
+				  psprintf("TRUNCATE %s", relation_qualified_name(job->target)), NULL);
+	if (outlook->prunes)
+	{
+		sql = merge_prune_statement(job, outlook->shape);
+		list_step(listing, "target", "prune", sql, plan_with_stage(outlook, sql, rows));
+	}
+	sql = merge_apply_statement(job, outlook->shape, outlook->mode);
+	list_step(listing, "target", "apply", sql, plan_with_stage(outlook, sql, rows));
+	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);
+}
+
+PG_FUNCTION_INFO_V1(incload_explain);
+
+/*
+ * incload_explain(job) → (step, side, what, sql, plan)
+ *		What the next incload_run would run, where, and how. "side" is where the
+ *		SQL runs, and with it filter, transforms and watermark expression.
+ */
+Datum
+incload_explain(PG_FUNCTION_ARGS)
+{
+	Listing		listing = {.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo};
+	Job		   *job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	RoleBracket bracket;
+	Outlook    *outlook;
+
+	job_require_whole(job);
+	InitMaterializedSRF(fcinfo, 0);
+	role_enter_owner(&bracket, job->owner, job->search_path);
+	outlook = outlook_open(job);
+	list_run(&listing, outlook);
+	source_release(outlook->source);
+	role_leave(&bracket);
+	return (Datum) 0;
+}

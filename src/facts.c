@@ -1,0 +1,298 @@
+/*
+ * facts.c
+ *		What the catalog of the server that holds a source says about it.
+ *
+ * Two small queries, in the syntax of PostgreSQL 10, asked wherever the source
+ * is: over the copy reader's connection, or here. The answers are turned into
+ * the names that the source relation here has for its columns, since those
+ * are the names that jobs are written in.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "facts.h"
+#include "names.h"
+
+/*
+ * One row a column. A BRIN index serves a range of any of its columns, a
+ * B-tree that of its first. The kind and size of the relation come along.
+ */
+static const char columns_query[] =
+"SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
+" a.attidentity OPERATOR(pg_catalog.<>) ''"
+" OR EXISTS (SELECT FROM pg_catalog.pg_attrdef ad"
+" JOIN pg_catalog.pg_depend d"
+" ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
+" AND d.objid OPERATOR(pg_catalog.=) ad.oid"
+" AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
+" JOIN pg_catalog.pg_class q"
+" ON q.oid OPERATOR(pg_catalog.=) d.refobjid AND q.relkind OPERATOR(pg_catalog.=) 'S'"
+" WHERE ad.adrelid OPERATOR(pg_catalog.=) a.attrelid"
+" AND ad.adnum OPERATOR(pg_catalog.=) a.attnum),"
+" EXISTS (SELECT FROM pg_catalog.pg_index i"
+" JOIN pg_catalog.pg_class x ON x.oid OPERATOR(pg_catalog.=) i.indexrelid"
+" JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) x.relam"
+" WHERE i.indrelid OPERATOR(pg_catalog.=) a.attrelid"
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL"
+" AND (m.amname OPERATOR(pg_catalog.=) 'btree'"
+" AND i.indkey[0] OPERATOR(pg_catalog.=) a.attnum"
+" OR m.amname OPERATOR(pg_catalog.=) 'brin'"
+" AND a.attnum OPERATOR(pg_catalog.=) ANY (i.indkey::pg_catalog.int2[]))),"
+" c.relkind,"
+" CASE WHEN c.reltuples OPERATOR(pg_catalog.>) 0 OR c.relpages OPERATOR(pg_catalog.>) 0"
+" THEN c.reltuples ELSE -1 END"
+" FROM pg_catalog.pg_attribute a"
+" JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
+" WHERE a.attrelid OPERATOR(pg_catalog.=) %s::pg_catalog.regclass"
+" AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
+" ORDER BY a.attnum";
+
+/*
+ * One row a column of each unique index that can tell rows apart, the primary
+ * key's first. Servers before 11 have no column indnkeyatts, hence the detour.
+ */
+static const char keys_query[] =
+"SELECT i.indexrelid, i.indisprimary, a.attname"
+" FROM pg_catalog.pg_index i"
+" CROSS JOIN LATERAL pg_catalog.generate_series(0, coalesce("
+"(pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4,"
+" i.indnatts::pg_catalog.int4) OPERATOR(pg_catalog.-) 1) k(n)"
+" JOIN pg_catalog.pg_attribute a"
+" ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid"
+" AND a.attnum OPERATOR(pg_catalog.=) i.indkey[k.n]"
+" WHERE i.indrelid OPERATOR(pg_catalog.=) %s::pg_catalog.regclass"
+" AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indisready"
+" AND i.indpred IS NULL AND i.indexprs IS NULL"
+" ORDER BY i.indisprimary DESC, i.indexrelid, k.n";
+
+/* the name that the server which holds the source has for a column */
+static char *
+remote_name(Source *source, Form_pg_attribute att)
+{
+	ListCell   *lc;
+
+	if (source->is_postgres && !source->is_local)
+		foreach(lc, GetForeignColumnOptions(source->job->source, att->attnum))
+		{
+			DefElem    *option = lfirst(lc);
+
+			if (strcmp(option->defname, "column_name") == 0)
+				return pstrdup(defGetString(option));
+		}
+	return pstrdup(NameStr(att->attname));
+}
+
+/* the columns as the catalog here has them: names on both sides, no facts yet */
+static List *
+local_columns(Source *source)
+{
+	Relation	rel = relation_open(source->job->source, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+	List	   *columns = NIL;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		SourceColumn *column;
+
+		if (att->attisdropped)
+			continue;
+		column = palloc0(sizeof(SourceColumn));
+		column->name = pstrdup(NameStr(att->attname));
+		column->remote_name = remote_name(source, att);
+		column->type_name = format_type_with_typemod(att->atttypid, att->atttypmod);
+		column->not_null = att->attnotnull;
+		columns = lappend(columns, column);
+	}
+	relation_close(rel, AccessShareLock);
+	return columns;
+}
+
+static SourceColumn *
+column_by_remote_name(List *columns, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, columns)
+	{
+		SourceColumn *column = lfirst(lc);
+
+		if (strcmp(column->remote_name, name) == 0)
+			return column;
+	}
+	return NULL;
+}
+
+/* fills in what the columns' own rows say, and drops those that the source lacks */
+static void
+ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relation)
+{
+	TextRows   *rows = source->routine->ask(source, psprintf(columns_query, relation));
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		char	  **v = rows->value[r];
+		SourceColumn *column = column_by_remote_name(locals, v[0]);
+
+		facts->kind = v[5][0];
+		facts->rows = strtod(v[6], NULL);
+		if (column == NULL)
+			continue;
+		column->type_name = v[1];
+		column->not_null = v[2][0] == 't';
+		column->is_counted = v[3][0] == 't';
+		column->leads_index = v[4][0] == 't';
+		facts->columns = lappend(facts->columns, column);
+	}
+}
+
+/*
+ * Collects the unique indexes. An index with a column that the relation here
+ * does not have is of no use to a job, and is left out.
+ */
+static void
+ask_keys(Source *source, SourceFacts *facts, const char *relation)
+{
+	TextRows   *rows = source->routine->ask(source, psprintf(keys_query, relation));
+	int			r = 0;
+
+	while (r < rows->nrows)
+	{
+		const char *index = rows->value[r][0];
+		bool		is_primary = rows->value[r][1][0] == 't';
+		bool		complete = true;
+		List	   *key = NIL;
+		int			position = 0;
+		ListCell   *lc;
+
+		for (; r < rows->nrows && strcmp(rows->value[r][0], index) == 0; r++)
+		{
+			SourceColumn *column = column_by_remote_name(facts->columns, rows->value[r][2]);
+
+			if (column == NULL)
+				complete = false;
+			else
+				key = lappend(key, column->name);
+		}
+		if (!complete)
+			continue;
+		facts->unique_keys = lappend(facts->unique_keys, key);
+		if (is_primary)
+			foreach(lc, key)
+				facts_column(facts, lfirst(lc))->primary_key_position = ++position;
+	}
+}
+
+/*
+ * facts_gather
+ *		Everything about the source that helps to choose and to warn. Where
+ *		the server that holds it is not PostgreSQL, what the declaration here
+ *		says is all there is.
+ */
+SourceFacts *
+facts_gather(Source *source)
+{
+	SourceFacts *facts = palloc0(sizeof(SourceFacts));
+	List	   *locals = local_columns(source);
+	char	   *relation;
+
+	facts->rows = -1;
+	if (!source->is_postgres)
+	{
+		facts->columns = locals;
+		return facts;
+	}
+	relation = quote_literal_cstr(source->routine->relation_name(source));
+	ask_columns(source, facts, locals, relation);
+	ask_keys(source, facts, relation);
+	return facts;
+}
+
+SourceColumn *
+facts_column(const SourceFacts *facts, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, facts->columns)
+	{
+		SourceColumn *column = lfirst(lc);
+
+		if (strcmp(column->name, name) == 0)
+			return column;
+	}
+	return NULL;
+}
+
+List *
+facts_primary_key(const SourceFacts *facts)
+{
+	List	   *key = NIL;
+
+	/* positions are few and small: pick them one after the other */
+	for (int position = 1;; position++)
+	{
+		int			before = list_length(key);
+		ListCell   *lc;
+
+		foreach(lc, facts->columns)
+		{
+			SourceColumn *column = lfirst(lc);
+
+			if (column->primary_key_position == position)
+				key = lappend(key, column->name);
+		}
+		if (list_length(key) == before)
+			return key;
+	}
+}
+
+bool
+facts_unique_within(const SourceFacts *facts, List *key)
+{
+	ListCell   *lc;
+
+	foreach(lc, facts->unique_keys)
+	{
+		bool		covered = true;
+		ListCell   *name;
+
+		foreach(name, (List *) lfirst(lc))
+			if (!name_in_list(key, lfirst(name)))
+				covered = false;
+		if (covered)
+			return true;
+	}
+	return false;
+}
+
+bool
+facts_takes_index(const SourceFacts *facts)
+{
+	return facts->kind == RELKIND_RELATION || facts->kind == RELKIND_PARTITIONED_TABLE ||
+		facts->kind == RELKIND_MATVIEW;
+}
+
+/*
+ * facts_plan
+ *		The plan of a query, from the server that would run it. EXPLAIN plans
+ *		and runs nothing.
+ */
+char *
+facts_plan(Source *source, const char *sql)
+{
+	TextRows   *rows = source->routine->ask(source, psprintf("EXPLAIN (VERBOSE) %s", sql));
+	StringInfoData plan;
+
+	initStringInfo(&plan);
+	for (int r = 0; r < rows->nrows; r++)
+		appendStringInfo(&plan, "%s%s", r ? "\n" : "", rows->value[r][0]);
+	return plan.data;
+}

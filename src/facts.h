@@ -1,0 +1,48 @@
+/*
+ * facts.h
+ *		What the catalog of the server that holds a source says about it.
+ */
+#ifndef INCLOAD_FACTS_H
+#define INCLOAD_FACTS_H
+
+#include "postgres.h"
+
+#include "source.h"
+
+typedef struct SourceColumn
+{
+	char	   *name;			/* as the source relation here has it */
+	char	   *remote_name;	/* as the server that holds it has it */
+	char	   *type_name;		/* as the server that holds it has it */
+	bool		not_null;
+	int			primary_key_position;	/* from 1; 0: not in it */
+	bool		leads_index;	/* first column of a valid, full index */
+	bool		is_counted;		/* identity, or fed by a sequence */
+} SourceColumn;
+
+typedef struct SourceFacts
+{
+	List	   *columns;		/* of SourceColumn *, those that both sides have */
+	List	   *unique_keys;	/* of List of char *: columns of each unique index */
+	double		rows;			/* the planner's estimate; -1: not known */
+	char		kind;			/* relkind where the rows are; '\0': not known */
+} SourceFacts;
+
+/* looks them up; of a source that is not PostgreSQL, what is declared here is all */
+extern SourceFacts *facts_gather(Source *source);
+
+extern SourceColumn *facts_column(const SourceFacts *facts, const char *name);
+
+/* names of the primary key's columns in order (char *), NIL for none */
+extern List *facts_primary_key(const SourceFacts *facts);
+
+/* is some unique index covered by these columns (char *)? */
+extern bool facts_unique_within(const SourceFacts *facts, List *key);
+
+/* is the source, where its rows are, something that an index can be created on? */
+extern bool facts_takes_index(const SourceFacts *facts);
+
+/* EXPLAIN of a query of the source, lines joined */
+extern char *facts_plan(Source *source, const char *sql);
+
+#endif							/* INCLOAD_FACTS_H */

@@ -1,0 +1,27 @@
+/*
+ * horizon.h
+ *		The settled horizon of a source: the bound below which no transaction
+ *		there can still add a row.
+ */
+#ifndef INCLOAD_HORIZON_H
+#define INCLOAD_HORIZON_H
+
+#include "postgres.h"
+
+#include "checkpoint.h"
+#include "shape.h"
+#include "source.h"
+
+typedef struct Horizon
+{
+	Bound		bound;			/* not set: nothing is settled yet */
+	const char *guarantee;		/* "exact" or "settle" */
+	List	   *noted;			/* of NotedBound *, for the checkpoint */
+	TimestampTz source_clock;	/* when the run began, by the source's clock */
+} Horizon;
+
+/* must be called before the snapshot that reads the rows is taken */
+extern Horizon *horizon_observe(Source *source, const Job *job, const Shape *shape,
+								const Checkpoint *checkpoint);
+
+#endif							/* INCLOAD_HORIZON_H */

@@ -1,0 +1,130 @@
+/*
+ * job.c
+ *		A job as it is stored, and what is known about it when it runs.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "job.h"
+#include "names.h"
+
+static const char *const strategy_names[] = {
+	[STRATEGY_APPEND] = "append",
+	[STRATEGY_UPSERT] = "upsert",
+	[STRATEGY_FULL] = "full",
+};
+
+const char *
+strategy_name(Strategy strategy)
+{
+	return strategy_names[strategy];
+}
+
+Strategy
+strategy_parse(const char *name)
+{
+	for (int i = 0; i < lengthof(strategy_names); i++)
+		if (strcmp(name, strategy_names[i]) == 0)
+			return (Strategy) i;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized strategy \"%s\"", name),
+			 errdetail("The strategies are append, upsert and full."),
+			 errhint("Leave it out to have one chosen; SELECT * FROM incload_suggest(source) shows which, and why.")));
+	return STRATEGY_FULL;		/* keep compiler quiet */
+}
+
+static void
+unknown_job(const char *name)
+{
+	const char *nearest = nearest_name(catalog_job_names(), name);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("job \"%s\" does not exist", name),
+			 nearest && has_privs_of_role(GetUserId(), catalog_find_job(nearest)->owner)
+			 ? errdetail("There is a job \"%s\".", nearest)
+			 : errdetail("No job of this database has that name."),
+			 errhint("SELECT job FROM incload.job lists your jobs.")));
+}
+
+Job *
+job_load(const char *name)
+{
+	Job		   *job = catalog_find_job(name);
+	Oid			user;
+	int			security_context;
+
+	if (job == NULL)
+		unknown_job(name);
+	/* one whose owner is gone belongs to superusers */
+	if (OidIsValid(job->owner) ? !has_privs_of_role(GetUserId(), job->owner) : !superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for job \"%s\"", name),
+				 errdetail("The job belongs to another role."),
+				 errhint("Its owner, and members of that role, may use it.")));
+
+	/* names are looked up as the owner may */
+	GetUserIdAndSecContext(&user, &security_context);
+	if (OidIsValid(job->owner))
+		SetUserIdAndSecContext(job->owner, security_context | SECURITY_LOCAL_USERID_CHANGE);
+	job->source = relation_oid_or_invalid(job->source_name);
+	job->target = relation_oid_or_invalid(job->target_name);
+	SetUserIdAndSecContext(user, security_context);
+	return job;
+}
+
+void
+job_require_owner(const Job *job)
+{
+	if (!OidIsValid(job->owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("owner \"%s\" of job \"%s\" does not exist", job->owner_name, job->name),
+				 errdetail("The role was dropped or renamed after the job was created."),
+				 errhint("SELECT incload_alter_job(%s, owner => '…') gives it to another role.",
+						 quote_literal_cstr(job->name))));
+}
+
+void
+job_require_whole(const Job *job)
+{
+	job_require_owner(job);
+	if (!OidIsValid(job->source))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("source %s of job \"%s\" does not exist", job->source_name, job->name),
+				 errdetail("The relation was dropped or renamed after the job was created."),
+				 errhint("Create it again, or SELECT incload_alter_job(%s, source => '…').",
+						 quote_literal_cstr(job->name))));
+	if (!OidIsValid(job->target))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("target %s of job \"%s\" does not exist", job->target_name, job->name),
+				 errdetail("The table was dropped or renamed after the job was created."),
+				 errhint("SELECT incload_alter_job(%s, target => '…') makes it anew, or names another.",
+						 quote_literal_cstr(job->name))));
+}
+
+NullWatermark
+job_null_watermark(const Job *job)
+{
+	if (job->options->null_watermark != NULL_WATERMARK_DEFAULT)
+		return (NullWatermark) job->options->null_watermark;
+	return job->strategy == STRATEGY_UPSERT ? NULL_WATERMARK_ALWAYS : NULL_WATERMARK_ERROR;
+}
+
+FullRefreshMode
+job_full_refresh_mode(const Job *job)
+{
+	if (job->options->full_refresh_mode != FULL_REFRESH_DEFAULT)
+		return (FullRefreshMode) job->options->full_refresh_mode;
+	return job->key != NIL ? FULL_REFRESH_MERGE : FULL_REFRESH_TRUNCATE;
+}

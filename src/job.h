@@ -1,0 +1,65 @@
+/*
+ * job.h
+ *		A job as it is stored, and what is known about it when it runs.
+ */
+#ifndef INCLOAD_JOB_H
+#define INCLOAD_JOB_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+#include "utils/jsonb.h"
+
+#include "options.h"
+
+typedef enum Strategy
+{
+	STRATEGY_APPEND,			/* rows are only inserted */
+	STRATEGY_UPSERT,			/* rows are inserted, or updated by key */
+	STRATEGY_FULL				/* every run reads everything; no watermark */
+} Strategy;
+
+/* Job: one row of incload.job, with its names resolved */
+typedef struct Job
+{
+	int64		id;
+	char	   *name;
+	char	   *owner_name;
+	Oid			owner;			/* InvalidOid where the role is gone */
+	char	   *source_name;	/* schema-qualified and quoted */
+	Oid			source;			/* InvalidOid where it is gone; likewise below */
+	char	   *target_name;
+	Oid			target;
+	Strategy	strategy;
+	char	   *watermark;		/* a column, or an expression in parentheses; NULL for full */
+	List	   *key;			/* of char *: column names, NIL for none */
+	Jsonb	   *options_json;
+	JobOptions *options;
+	char	   *search_path;
+	bool		enabled;
+} Job;
+
+extern const char *strategy_name(Strategy strategy);
+
+/* 22023 with the possible words as hint */
+extern Strategy strategy_parse(const char *name);
+
+/*
+ * Reads a job and checks that the current user may act for it: 42704 for an
+ * unknown name, 42501 for one who is not a member of the owner's role.
+ */
+extern Job *job_load(const char *name);
+
+/* an error where the owner is gone */
+extern void job_require_owner(const Job *job);
+
+/* an error where the owner, the source or the target is gone */
+extern void job_require_whole(const Job *job);
+
+/* what becomes of rows without a watermark: never NULL_WATERMARK_DEFAULT */
+extern NullWatermark job_null_watermark(const Job *job);
+
+/* how a full refresh of the job is done: never FULL_REFRESH_DEFAULT */
+extern FullRefreshMode job_full_refresh_mode(const Job *job);
+
+#endif							/* INCLOAD_JOB_H */

@@ -1,0 +1,430 @@
+/*
+ * job_ddl.c
+ *		Creating, altering, pausing and dropping jobs.
+ *
+ * A job is tried out before it is stored: its source is connected to, its
+ * query prepared there, its shape built. What cannot work is refused here and
+ * not in the night.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "job.h"
+#include "names.h"
+#include "query.h"
+#include "role.h"
+#include "run.h"
+#include "shape.h"
+#include "source.h"
+#include "suggest.h"
+#include "target.h"
+
+/* a name that can stand in messages, lock listings and metrics without quoting trouble */
+static void
+check_name(const char *name)
+{
+	const char *detail = NULL;
+
+	if (name[strspn(name, " \t\r\n")] == '\0')
+		detail = "It is empty.";
+	else if (strlen(name) >= NAMEDATALEN - 1)
+		detail = psprintf("It has %d bytes; %d are the most.", (int) strlen(name), NAMEDATALEN - 2);
+	else if (strpbrk(name, "'\"`\\"))
+		detail = "It has a quote or a backslash in it.";
+	else
+		for (const char *p = name; *p && detail == NULL; p++)
+			if ((unsigned char) *p < ' ' || *p == 127)
+				detail = "It has a control character in it.";
+	if (detail)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_NAME),
+				 errmsg("invalid job name \"%s\"", name),
+				 errdetail_internal("%s", detail),
+				 errhint("A short word that tells what is loaded serves best: 'orders'.")));
+}
+
+static char *
+text_arg(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(n));
+}
+
+static char *
+required_arg(FunctionCallInfo fcinfo, int n, const char *name)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", name),
+				 errdetail("A job has a name, a source and a target."),
+				 errhint("SELECT incload_create_job('orders', source => 'src.orders', target => 'public.orders');")));
+	return text_arg(fcinfo, n);
+}
+
+static List *
+names_arg(FunctionCallInfo fcinfo, int n)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			count;
+	List	   *names = NIL;
+
+	if (PG_ARGISNULL(n))
+		return NIL;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(n), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elements, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("a key column must not be null"),
+					 errdetail("The key is an array of column names."),
+					 errhint("For example: key => '{id}'.")));
+		names = lappend(names, TextDatumGetCString(elements[i]));
+	}
+	return names;
+}
+
+static Jsonb *
+empty_object(void)
+{
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
+}
+
+/* what was chosen for the user, and why */
+static void
+report_choice(const Suggestion *choice)
+{
+	ereport(NOTICE,
+			(errmsg("%s %s: %s", choice->kind, choice->candidate, choice->reason)));
+}
+
+/* fills in what was not given, as incload_suggest says */
+static void
+choose_missing(Source *source, Job *job, bool given_strategy)
+{
+	List	   *suggestions;
+	Suggestion *choice;
+
+	if (given_strategy && job->key != NIL &&
+		(job->watermark != NULL || job->strategy == STRATEGY_FULL))
+		return;
+
+	suggestions = suggest(source, job, given_strategy);
+	choice = suggest_chosen(suggestions, "key");
+	if (job->key == NIL && choice)
+	{
+		job->key = choice->names;
+		report_choice(choice);
+	}
+	choice = suggest_chosen(suggestions, "strategy");
+	if (!given_strategy && choice)
+	{
+		job->strategy = strategy_parse(choice->candidate);
+		report_choice(choice);
+	}
+	choice = suggest_chosen(suggestions, "watermark");
+	if (job->strategy != STRATEGY_FULL && job->watermark == NULL && choice)
+	{
+		job->watermark = choice->candidate;
+		report_choice(choice);
+	}
+}
+
+/* combinations that can never work, whatever source and target are */
+static void
+check_combination(const Job *job)
+{
+	if (job->strategy == STRATEGY_UPSERT && job->key == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("strategy upsert needs a key"),
+				 errdetail("Neither target %s nor source %s has a primary key that says which columns identify a row.",
+						   job->target_name, job->source_name),
+				 errhint("Name them: key => '{id}'.")));
+	if (job->strategy != STRATEGY_FULL && job->watermark == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("strategy %s needs a watermark", strategy_name(job->strategy)),
+				 errdetail("No column of source %s looks like one.", job->source_name),
+				 errhint("Name a column that grows with every change: watermark => 'updated_at'; or use strategy full.")));
+	if (job->strategy == STRATEGY_FULL && job->watermark != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("strategy full takes no watermark"),
+				 errdetail("Every run reads the whole source."),
+				 errhint("Leave the watermark out, or use strategy upsert.")));
+	if (job->strategy == STRATEGY_FULL && job->options->start_at)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"start_at\" needs a watermark"),
+				 errdetail("Strategy full reads the whole source."),
+				 errhint("Use the option \"filter\".")));
+	if (job->key == NIL && job->options->null_watermark == NULL_WATERMARK_ALWAYS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"null_watermark\" cannot be \"always\" without a key"),
+				 errdetail("Every run would insert the rows without a watermark once more."),
+				 errhint("Name a key, or set it to \"skip\" or \"error\".")));
+	if (job->key == NIL && job->options->full_refresh_mode == FULL_REFRESH_MERGE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"full_refresh_mode\" cannot be \"merge\" without a key"),
+				 errdetail("Rows are merged by key."),
+				 errhint("Name a key, or set it to \"truncate\".")));
+}
+
+/* makes the target if it is missing, and tries the job out against both sides */
+static void
+try_out(Source *source, Job *job)
+{
+	Shape	   *shape;
+
+	if (!OidIsValid(job->target))
+	{
+		List	   *columns = shape_source_columns(job);
+		Oid			ignored_type;
+		Oid			ignored_collation;
+
+		shape_describe(source, job, columns, &ignored_type, &ignored_collation);
+		job->target = target_create(job->target_name, columns, job->key);
+		job->target_name = relation_qualified_name(job->target);
+		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
+	}
+	target_require_writable(job);
+	shape = shape_build(source, job);
+	if (job->options->start_at)
+		(void) watermark_parse(shape->watermark, job->options->start_at);
+}
+
+/* resolves names, chooses what is missing, and refuses what cannot work */
+static void
+complete_job(Job *job, bool given_strategy)
+{
+	RoleBracket bracket;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "incload job", ALLOCSET_SMALL_SIZES);
+	Source	   *source;
+
+	role_enter_owner(&bracket, job->owner, job->search_path);
+	job->source = relation_require_source(job->source_name);
+	job->source_name = relation_qualified_name(job->source);
+	job->target = relation_oid_or_invalid(job->target_name);
+	if (OidIsValid(job->target))
+	{
+		job->target_name = relation_qualified_name(job->target);
+		if (job->key == NIL)
+			job->key = target_primary_key(job->target);
+	}
+	source = source_connect(job, context);
+	choose_missing(source, job, given_strategy);
+	check_combination(job);
+	try_out(source, job);
+	source_release(source);
+	role_leave(&bracket);
+}
+
+static void
+refuse_in_recovery(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandDuringRecovery(function);
+}
+
+PG_FUNCTION_INFO_V1(incload_create_job);
+
+/*
+ * incload_create_job(job, source, target, strategy, watermark, key, options) → incload.job
+ *		Creates a job owned by the current user.
+ */
+Datum
+incload_create_job(PG_FUNCTION_ARGS)
+{
+	Job		   *job = palloc0(sizeof(Job));
+	char	   *strategy = text_arg(fcinfo, 3);
+
+	refuse_in_recovery("incload_create_job()");
+	job->name = required_arg(fcinfo, 0, "job");
+	job->source_name = required_arg(fcinfo, 1, "source");
+	job->target_name = required_arg(fcinfo, 2, "target");
+	check_name(job->name);
+	if (catalog_find_job(job->name))
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("job \"%s\" already exists", job->name),
+				 errdetail("A job's name is unique in its database."),
+				 errhint("Choose another name, or change that job with incload_alter_job.")));
+
+	job->owner = GetUserId();
+	job->owner_name = GetUserNameFromId(job->owner, false);
+	if (strategy)
+		job->strategy = strategy_parse(strategy);
+	job->watermark = text_arg(fcinfo, 4);
+	job->key = names_arg(fcinfo, 5);
+	job->options_json = empty_object();
+	if (!PG_ARGISNULL(6))
+		job->options_json = options_merge(job->options_json, PG_GETARG_JSONB_P(6));
+	job->options = options_parse(job->options_json);
+	job->search_path = pstrdup(namespace_search_path);
+	job->enabled = true;
+
+	complete_job(job, strategy != NULL);
+	catalog_insert_job(job);
+	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
+											   job->source_name, job->target_name,
+											   strategy_name(job->strategy)), NULL);
+	PG_RETURN_DATUM(catalog_job_row(job->id));
+}
+
+/* gives the job to another role, which the caller must be able to become */
+static void
+change_owner(Job *job, const char *owner_name)
+{
+	Oid			owner = get_role_oid(owner_name, true);
+
+	if (!OidIsValid(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role \"%s\" does not exist", owner_name),
+				 errdetail("A job belongs to a role, and runs as that role."),
+				 errhint("SELECT rolname FROM pg_roles lists the roles.")));
+	compat_check_can_set_role(GetUserId(), owner);
+	job->owner = owner;
+	job->owner_name = pstrdup(owner_name);
+}
+
+/* does the job, as it is now, read other rows than before, or in another order? */
+static bool
+changes_reading(const Job *old, const Job *new)
+{
+	return old->strategy != new->strategy ||
+		strcmp(old->source_name, new->source_name) != 0 ||
+		strcmp(old->target_name, new->target_name) != 0 ||
+		(old->watermark == NULL) != (new->watermark == NULL) ||
+		(old->watermark && strcmp(old->watermark, new->watermark) != 0) ||
+		!same_names(old->key, new->key);
+}
+
+PG_FUNCTION_INFO_V1(incload_alter_job);
+
+/*
+ * incload_alter_job(job, source, target, strategy, watermark, key, options, owner) → incload.job
+ *		Changes what is given and leaves the rest. Where source, target,
+ *		strategy, watermark or key change, the next run reads everything again.
+ */
+Datum
+incload_alter_job(PG_FUNCTION_ARGS)
+{
+	char	   *name = required_arg(fcinfo, 0, "job");
+	Job		   *old;
+	Job		   *job;
+
+	refuse_in_recovery("incload_alter_job()");
+	old = job_load(name);
+	run_lock(old, false);
+	job = memcpy(palloc(sizeof(Job)), old, sizeof(Job));
+
+	if (!PG_ARGISNULL(1))
+		job->source_name = text_arg(fcinfo, 1);
+	if (!PG_ARGISNULL(2))
+		job->target_name = text_arg(fcinfo, 2);
+	if (!PG_ARGISNULL(3))
+		job->strategy = strategy_parse(text_arg(fcinfo, 3));
+	if (!PG_ARGISNULL(4))
+		job->watermark = text_arg(fcinfo, 4);
+	else if (job->strategy == STRATEGY_FULL)
+		job->watermark = NULL;
+	if (!PG_ARGISNULL(5))
+		job->key = names_arg(fcinfo, 5);
+	if (!PG_ARGISNULL(6))
+	{
+		job->options_json = options_merge(old->options_json, PG_GETARG_JSONB_P(6));
+		job->options = options_parse(job->options_json);
+	}
+	if (!PG_ARGISNULL(7))
+		change_owner(job, text_arg(fcinfo, 7));
+	else
+		job_require_owner(job);
+
+	complete_job(job, true);
+	catalog_update_job(job);
+	if (changes_reading(old, job))
+	{
+		catalog_reset_checkpoint(job->id);
+		ereport(NOTICE,
+				(errmsg("the next run of job \"%s\" reads everything again", job->name),
+				 errdetail("Its checkpoint does not fit what has changed.")));
+	}
+	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name), NULL);
+	PG_RETURN_DATUM(catalog_job_row(job->id));
+}
+
+static Datum
+set_enabled(FunctionCallInfo fcinfo, bool enabled)
+{
+	Job		   *job;
+
+	refuse_in_recovery(enabled ? "incload_resume()" : "incload_pause()");
+	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	if (job->enabled != enabled)
+	{
+		catalog_set_enabled(job->id, enabled);
+		catalog_event(job, enabled ? "job_resumed" : "job_paused",
+					  psprintf("job %s was %s", job->name, enabled ? "resumed" : "paused"), NULL);
+	}
+	return catalog_job_row(job->id);
+}
+
+PG_FUNCTION_INFO_V1(incload_pause);
+
+/*
+ * incload_pause(job text) → incload.job
+ *		From now on runs of the job are skipped; one that is under way goes on.
+ */
+Datum
+incload_pause(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(set_enabled(fcinfo, false));
+}
+
+PG_FUNCTION_INFO_V1(incload_resume);
+
+/* incload_resume(job text) → incload.job: lets a paused job run again */
+Datum
+incload_resume(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(set_enabled(fcinfo, true));
+}
+
+PG_FUNCTION_INFO_V1(incload_drop_job);
+
+/*
+ * incload_drop_job(job text) → void
+ *		Drops the job and its checkpoint. The target and the history stay.
+ */
+Datum
+incload_drop_job(PG_FUNCTION_ARGS)
+{
+	Job		   *job;
+
+	refuse_in_recovery("incload_drop_job()");
+	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	run_lock(job, false);
+	catalog_event(job, "job_dropped", psprintf("job %s was dropped", job->name), NULL);
+	catalog_delete_job(job->id);
+	PG_RETURN_VOID();
+}

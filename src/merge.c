@@ -1,0 +1,235 @@
+/*
+ * merge.c
+ *		The text of every statement that changes a target.
+ *
+ * A row of the target is updated only where its image differs from the one
+ * that was read: "*<>" compares the bytes of two records, so that 1.0 and 1.00
+ * differ, and types without equality (json, xml) can be compared at all.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_inherits.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_operator.h"
+#include "access/htup_details.h"
+#include "commands/trigger.h"
+#include "storage/lockdefs.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "execute.h"
+#include "merge.h"
+#include "names.h"
+
+ApplyMode
+merge_mode(const Job *job, const Shape *shape)
+{
+	if (shape->nkeys == 0)
+		return APPLY_INSERT;
+	return job->strategy == STRATEGY_APPEND ? APPLY_INSERT_NEW : APPLY_MERGE;
+}
+
+/* "a.x, a.y, …" of the columns wanted */
+static char *
+column_list(const Shape *shape, const char *alias, bool only_settable)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < shape->ncolumns; i++)
+	{
+		if (only_settable && !shape->columns[i].is_settable)
+			continue;
+		appendStringInfo(&buf, "%s%s%s", buf.len ? ", " : "", alias,
+						 quote_identifier(shape->columns[i].name));
+	}
+	return buf.data;
+}
+
+/* a type's default equality operator, by its full name */
+static char *
+equality_operator(Oid type)
+{
+	Oid			operator = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
+	Form_pg_operator form;
+	char	   *text;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator %u", operator);
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	text = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
+					NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+	return text;
+}
+
+char *
+merge_key_condition(const Shape *shape, const char *left, const char *right)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		LoadColumn *column = &shape->columns[shape->key[i]];
+		const char *name = quote_identifier(column->name);
+
+		appendStringInfo(&buf, "%s%s.%s %s %s.%s", i ? " AND " : "", left, name,
+						 equality_operator(column->type), right, name);
+	}
+	return buf.data;
+}
+
+char *
+merge_differs_condition(const Shape *shape, const char *left, const char *right)
+{
+	char	   *l = column_list(shape, psprintf("%s.", left), true);
+	char	   *r = column_list(shape, psprintf("%s.", right), true);
+
+	if (l[0] == '\0')
+		return NULL;
+	return psprintf("ROW(%s)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(%s)::pg_catalog.record",
+					l, r);
+}
+
+char *
+merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode)
+{
+	char	   *target = relation_qualified_name(job->target);
+	StringInfoData buf;
+	char	   *differs;
+
+	initStringInfo(&buf);
+	if (mode == APPLY_INSERT)
+	{
+		appendStringInfo(&buf, "INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM " STAGE_NAME " AS s",
+						 target, column_list(shape, "", false), column_list(shape, "s.", false));
+		return buf.data;
+	}
+
+	appendStringInfo(&buf, "MERGE INTO %s AS t USING " STAGE_NAME " AS s ON %s",
+					 target, merge_key_condition(shape, "t", "s"));
+	differs = merge_differs_condition(shape, "t", "s");
+	if (mode == APPLY_MERGE && differs != NULL)
+	{
+		appendStringInfo(&buf, " WHEN MATCHED AND %s THEN UPDATE SET ", differs);
+		for (int i = 0, n = 0; i < shape->ncolumns; i++)
+		{
+			const char *name = quote_identifier(shape->columns[i].name);
+
+			if (shape->columns[i].is_settable)
+				appendStringInfo(&buf, "%s%s = s.%s", n++ ? ", " : "", name, name);
+		}
+	}
+	appendStringInfo(&buf, " WHEN NOT MATCHED THEN INSERT (%s) OVERRIDING SYSTEM VALUE VALUES (%s)",
+					 column_list(shape, "", false), column_list(shape, "s.", false));
+	return buf.data;
+}
+
+char *
+merge_prune_statement(const Job *job, const Shape *shape)
+{
+	return psprintf("DELETE FROM %s AS t WHERE NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s)",
+					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"));
+}
+
+char *
+merge_differing_statement(const Job *job, const Shape *shape)
+{
+	return psprintf("SELECT FROM " STAGE_NAME " AS s JOIN %s AS t ON %s WHERE %s",
+					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
+					merge_differs_condition(shape, "t", "s"));
+}
+
+/* can a trigger keep a row of the target from being updated? */
+static bool
+may_suppress_updates(Oid target)
+{
+	List	   *tables = find_all_inheritors(target, AccessShareLock, NULL);
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, tables)
+	{
+		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+
+		if (rel->trigdesc && rel->trigdesc->trig_update_before_row)
+			found = true;
+		table_close(rel, NoLock);
+	}
+	return found;
+}
+
+/*
+ * The executor counts an insert that a trigger refused as an action taken, and
+ * not as a row written; of an update that was refused it counts nothing. So
+ * where a trigger may refuse updates, what differs is counted beforehand.
+ */
+static void
+run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, ApplyCounts *counts)
+{
+	QueryEnvironment *environment = stage_environment(stage);
+	int64		differing = -1;
+	int64		inserted;
+	int64		suppressed;
+	ExecuteCounts done;
+
+	if (mode == APPLY_MERGE && merge_differs_condition(shape, "t", "s") != NULL &&
+		may_suppress_updates(job->target))
+		differing = execute_statement(merge_differing_statement(job, shape), environment,
+									  NULL).processed;
+	done = execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+
+	inserted = done.processed - done.merge_updated;
+	suppressed = done.merge_inserted - inserted;
+	if (differing >= 0)
+		suppressed += Max(differing - (int64) done.merge_updated, 0);
+	counts->inserted += inserted;
+	counts->updated += done.merge_updated;
+	counts->suppressed += suppressed;
+	counts->unchanged += stage->nrows - inserted - done.merge_updated - suppressed;
+}
+
+void
+merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
+			bool prune, ApplyCounts *counts)
+{
+	stage_reduce(stage);
+	counts->superseded += stage->nsuperseded;
+	if (prune)
+		counts->pruned += execute_statement(merge_prune_statement(job, shape),
+											stage_environment(stage), NULL).processed;
+	if (stage->nrows == 0)
+		return;
+	if (mode == APPLY_INSERT)
+	{
+		ExecuteCounts done = execute_statement(merge_apply_statement(job, shape, mode),
+											   stage_environment(stage), NULL);
+
+		counts->inserted += done.processed;
+		counts->suppressed += stage->nrows - done.processed;
+	}
+	else
+		run_merge(job, shape, stage, mode, counts);
+}
+
+int64
+merge_truncate(const Job *job)
+{
+	char	   *target = relation_qualified_name(job->target);
+	int64		rows;
+
+	rows = execute_statement(psprintf("SELECT FROM %s", target), NULL, NULL).processed;
+	SPI_connect();
+	if (SPI_execute(psprintf("TRUNCATE %s", target), false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not truncate %s", target);
+	SPI_finish();
+	return rows;
+}

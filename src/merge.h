@@ -1,0 +1,57 @@
+/*
+ * merge.h
+ *		The text of every statement that changes a target.
+ */
+#ifndef INCLOAD_MERGE_H
+#define INCLOAD_MERGE_H
+
+#include "postgres.h"
+
+#include "job.h"
+#include "shape.h"
+#include "stage.h"
+
+/* what a batch did to the target; their sum is the rows staged */
+typedef struct ApplyCounts
+{
+	int64		inserted;
+	int64		updated;
+	int64		unchanged;
+	int64		superseded;
+	int64		suppressed;
+	int64		pruned;			/* apart from the sum */
+} ApplyCounts;
+
+/* how the staged rows get into the target */
+typedef enum ApplyMode
+{
+	APPLY_INSERT,				/* no key: every row is new */
+	APPLY_INSERT_NEW,			/* rows whose key the target lacks */
+	APPLY_MERGE					/* new rows, and rows that differ */
+} ApplyMode;
+
+/* "left and right have the same key", by the key types' own equality */
+extern char *merge_key_condition(const Shape *shape, const char *left, const char *right);
+
+/* "left and right differ in what may be set"; NULL where there is nothing to set */
+extern char *merge_differs_condition(const Shape *shape, const char *left, const char *right);
+
+extern ApplyMode merge_mode(const Job *job, const Shape *shape);
+
+/* the INSERT or MERGE from STAGE_NAME */
+extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode);
+
+/* deletes target rows whose key is not staged */
+extern char *merge_prune_statement(const Job *job, const Shape *shape);
+
+/* counts staged rows that the target has with another image */
+extern char *merge_differing_statement(const Job *job, const Shape *shape);
+
+/* reduces and applies the staged rows; with prune, removes what is not staged */
+extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
+						bool prune, ApplyCounts *counts);
+
+/* empties the target; returns how many rows it had */
+extern int64 merge_truncate(const Job *job);
+
+#endif							/* INCLOAD_MERGE_H */

@@ -1,0 +1,373 @@
+/*
+ * options.c
+ *		The options of a job: their names, types, defaults and values.
+ *
+ * One table lists every option with the place of its value; reading, checking
+ * and incload_options() all go by it. An option is in the table once it works.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "compat.h"
+#include "options.h"
+
+typedef enum OptionForm
+{
+	OPTION_TEXT,				/* char *: any string but an empty one */
+	OPTION_CHOICE,				/* int: one of a list of words */
+	OPTION_ROWS,				/* int64: a whole number from 1 */
+	OPTION_NAMES,				/* List of char *: an array of strings */
+	OPTION_EXPRESSIONS,			/* List of Transform *: an object of strings */
+	OPTION_DURATION				/* int64 milliseconds: an interval */
+} OptionForm;
+
+typedef struct OptionRule
+{
+	const char *name;
+	OptionForm	form;
+	size_t		place;			/* offset in JobOptions */
+	const char *words[4];		/* for a choice: the values 1, 2 and 3 */
+	int64		preset;			/* the value when not set, for numbers */
+	const char *preset_text;	/* the same for people */
+	const char *meaning;
+} OptionRule;
+
+#define PLACE(field) offsetof(JobOptions, field)
+
+static const OptionRule rules[] = {
+	{"start_at", OPTION_TEXT, PLACE(start_at), {0}, 0, NULL,
+	"watermark at which the first run starts, inclusive"},
+	{"null_watermark", OPTION_CHOICE, PLACE(null_watermark), {"skip", "always", "error"}, 0,
+		"always for upsert, error for append",
+	"what becomes of rows without a watermark: never read, read by every run, or an error"},
+	{"filter", OPTION_TEXT, PLACE(filter), {0}, 0, NULL,
+	"an expression over the source's columns: only rows for which it is true are read"},
+	{"columns", OPTION_NAMES, PLACE(columns), {0}, 0, "all",
+	"the source columns to load"},
+	{"exclude", OPTION_NAMES, PLACE(exclude), {0}, 0, "none",
+	"source columns to leave out"},
+	{"transforms", OPTION_EXPRESSIONS, PLACE(transforms), {0}, 0, "none",
+	"for a column, the expression over the source's columns that is loaded in its stead"},
+	{"reader", OPTION_CHOICE, PLACE(reader), {"copy", "relation"}, 0, "auto",
+	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
+	{"batch_rows", OPTION_ROWS, PLACE(batch_rows), {0}, 500000, "500000",
+	"rows to apply at once; incload_run_in_batches commits after each"},
+	{"full_refresh_mode", OPTION_CHOICE, PLACE(full_refresh_mode), {"merge", "truncate"}, 0,
+		"merge with a key, else truncate",
+	"how a full refresh makes the target equal to the source: row by row, or empty it first"},
+	{"pre_sql", OPTION_TEXT, PLACE(pre_sql), {0}, 0, NULL,
+	"SQL to run here as the owner before the first row, in the transaction of the first batch"},
+	{"post_sql", OPTION_TEXT, PLACE(post_sql), {0}, 0, NULL,
+	"SQL to run here as the owner after the last row, in the transaction of the last batch"},
+	{"statement_timeout", OPTION_DURATION, PLACE(statement_timeout), {0}, 0, "none",
+	"longest time for a run, and for each statement at the source"},
+	{"lock_timeout", OPTION_DURATION, PLACE(lock_timeout), {0}, 0, "none",
+	"longest wait for a lock, here and at the source"},
+};
+
+static const char *const form_names[] = {
+	[OPTION_TEXT] = "text",
+	[OPTION_CHOICE] = "choice",
+	[OPTION_ROWS] = "integer",
+	[OPTION_NAMES] = "text[]",
+	[OPTION_EXPRESSIONS] = "object",
+	[OPTION_DURATION] = "interval",
+};
+
+/* the words a choice takes, for a message or a listing */
+static char *
+choice_words(const OptionRule *rule)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; rule->words[i]; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "", rule->words[i]);
+	return buf.data;
+}
+
+static const OptionRule *
+find_rule(const char *name)
+{
+	const OptionRule *nearest = NULL;
+	int			nearest_distance = INT_MAX;
+
+	for (int i = 0; i < lengthof(rules); i++)
+	{
+		int			distance;
+
+		if (strcmp(rules[i].name, name) == 0)
+			return &rules[i];
+		if (strlen(name) > NAMEDATALEN)
+			continue;
+		distance = varstr_levenshtein(name, strlen(name), rules[i].name,
+									  strlen(rules[i].name), 1, 1, 1, true);
+		if (distance < nearest_distance)
+		{
+			nearest_distance = distance;
+			nearest = &rules[i];
+		}
+	}
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized option \"%s\"", name),
+			 nearest ? errdetail("The nearest option is \"%s\".", nearest->name) : 0,
+			 errhint("SELECT * FROM incload_options() lists the options.")));
+	return NULL;				/* keep compiler quiet */
+}
+
+static void
+bad_value(const OptionRule *rule, const char *wanted)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for option \"%s\"", rule->name),
+			 errdetail("The option takes %s.", wanted),
+			 errhint("SELECT * FROM incload_options() lists the options.")));
+}
+
+/* a JSON scalar as text; strings, numbers and booleans are taken alike */
+static char *
+scalar_text(const OptionRule *rule, JsonbValue *value, const char *wanted)
+{
+	char	   *text = NULL;
+
+	if (value->type == jbvString)
+		text = pnstrdup(value->val.string.val, value->val.string.len);
+	else if (value->type == jbvNumeric)
+		text = DatumGetCString(DirectFunctionCall1(numeric_out,
+												   NumericGetDatum(value->val.numeric)));
+	else
+		bad_value(rule, wanted);
+	if (text[strspn(text, " \t\r\n")] == '\0')
+		bad_value(rule, wanted);
+	return text;
+}
+
+static char *
+string_element(const OptionRule *rule, JsonbValue *value, const char *wanted)
+{
+	if (value->type != jbvString)
+		bad_value(rule, wanted);
+	return scalar_text(rule, value, wanted);
+}
+
+static int
+parse_choice(const OptionRule *rule, JsonbValue *value)
+{
+	char	   *wanted = psprintf("one of: %s", choice_words(rule));
+	char	   *word = scalar_text(rule, value, wanted);
+
+	for (int i = 0; rule->words[i]; i++)
+		if (strcmp(rule->words[i], word) == 0)
+			return i + 1;
+	/* the word for "not set" may be said as well */
+	if (rule->preset_text && strcmp(rule->preset_text, word) == 0)
+		return 0;
+	bad_value(rule, wanted);
+	return 0;					/* keep compiler quiet */
+}
+
+static int64
+parse_rows(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "a whole number of rows, at least 1";
+	char	   *text = scalar_text(rule, value, wanted);
+	char	   *end;
+	int64		number;
+
+	errno = 0;
+	number = strtoll(text, &end, 10);
+	if (errno != 0 || *end != '\0' || number < 1)
+		bad_value(rule, wanted);
+	return number;
+}
+
+/* milliseconds; months count 30 days and days 24 hours, as interval comparison does */
+static int64
+parse_duration(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "an interval of at least a millisecond and at most 24 days, such as \"30 seconds\"";
+	char	   *text = string_element(rule, value, wanted);
+	Interval   *span;
+	int64		ms;
+
+	span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(text),
+												 ObjectIdGetDatum(InvalidOid),
+												 Int32GetDatum(-1)));
+	ms = span->time / 1000 +
+		((int64) span->month * DAYS_PER_MONTH + span->day) * SECS_PER_DAY * 1000;
+	if (ms < 1 || ms > INT_MAX)
+		bad_value(rule, wanted);
+	return ms;
+}
+
+static List *
+parse_names(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "an array of column names";
+	List	   *names = NIL;
+	JsonbIterator *it;
+	JsonbValue	element;
+	JsonbIteratorToken token;
+
+	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data) ||
+		JsonContainerIsScalar(value->val.binary.data))
+		bad_value(rule, wanted);
+	it = JsonbIteratorInit(value->val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+		if (token == WJB_ELEM)
+			names = lappend(names, string_element(rule, &element, wanted));
+	if (names == NIL)
+		bad_value(rule, wanted);
+	return names;
+}
+
+static List *
+parse_expressions(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "an object of expressions by column name, such as {\"email\": \"md5(email)\"}";
+	List	   *list = NIL;
+	JsonbIterator *it;
+	JsonbValue	element;
+	JsonbIteratorToken token;
+	Transform  *transform = NULL;
+
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+		bad_value(rule, wanted);
+	it = JsonbIteratorInit(value->val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+		{
+			transform = palloc0(sizeof(Transform));
+			transform->column = string_element(rule, &element, wanted);
+		}
+		else if (token == WJB_VALUE)
+		{
+			transform->expression = string_element(rule, &element, wanted);
+			list = lappend(list, transform);
+		}
+	}
+	return list;
+}
+
+static void
+set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
+{
+	void	   *place = (char *) options + rule->place;
+
+	switch (rule->form)
+	{
+		case OPTION_TEXT:
+			*(char **) place = scalar_text(rule, value, "a string that is not empty");
+			break;
+		case OPTION_CHOICE:
+			*(int *) place = parse_choice(rule, value);
+			break;
+		case OPTION_ROWS:
+			*(int64 *) place = parse_rows(rule, value);
+			break;
+		case OPTION_NAMES:
+			*(List **) place = parse_names(rule, value);
+			break;
+		case OPTION_EXPRESSIONS:
+			*(List **) place = parse_expressions(rule, value);
+			break;
+		case OPTION_DURATION:
+			*(int64 *) place = parse_duration(rule, value);
+			break;
+	}
+}
+
+static void
+require_object(Jsonb *json)
+{
+	if (!JB_ROOT_IS_OBJECT(json))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("options must be a JSON object"),
+				 errdetail("The value given is an array or a single value."),
+				 errhint("For example: options => '{\"batch_rows\": 100000}'.")));
+}
+
+JobOptions *
+options_parse(Jsonb *json)
+{
+	JobOptions *options = palloc0(sizeof(JobOptions));
+	JsonbIterator *it;
+	JsonbValue	element;
+	JsonbIteratorToken token;
+	const OptionRule *rule = NULL;
+
+	for (int i = 0; i < lengthof(rules); i++)
+		if (rules[i].form == OPTION_ROWS || rules[i].form == OPTION_DURATION)
+			*(int64 *) ((char *) options + rules[i].place) = rules[i].preset;
+	if (json == NULL)
+		return options;
+
+	require_object(json);
+	it = JsonbIteratorInit(&json->root);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			rule = find_rule(pnstrdup(element.val.string.val, element.val.string.len));
+		else if (token == WJB_VALUE)
+			set_option(options, rule, &element);
+	}
+	if (options->columns && options->exclude)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("options \"columns\" and \"exclude\" cannot be used together"),
+				 errdetail("Each says which source columns are loaded."),
+				 errhint("Keep one of them; null takes an option away.")));
+	return options;
+}
+
+Jsonb *
+options_merge(Jsonb *base, Jsonb *changes)
+{
+	Datum		merged;
+
+	require_object(changes);
+	merged = DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(base), JsonbPGetDatum(changes));
+	/* not recursive in effect: no option takes a null inside */
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_strip_nulls, merged));
+}
+
+PG_FUNCTION_INFO_V1(incload_options);
+
+/*
+ * incload_options() → (name, type, default, meaning)
+ *		Every option of a job, as the table above has it.
+ */
+Datum
+incload_options(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < lengthof(rules); i++)
+	{
+		const OptionRule *rule = &rules[i];
+		Datum		values[4];
+		bool		nulls[4] = {0};
+
+		values[0] = CStringGetTextDatum(rule->name);
+		values[1] = CStringGetTextDatum(rule->form == OPTION_CHOICE
+										? choice_words(rule) : form_names[rule->form]);
+		nulls[2] = rule->preset_text == NULL;
+		if (!nulls[2])
+			values[2] = CStringGetTextDatum(rule->preset_text);
+		values[3] = CStringGetTextDatum(rule->meaning);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,69 @@
+/*
+ * options.h
+ *		The options of a job: their names, types, defaults and values.
+ */
+#ifndef INCLOAD_OPTIONS_H
+#define INCLOAD_OPTIONS_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+#include "utils/jsonb.h"
+
+typedef enum NullWatermark
+{
+	NULL_WATERMARK_DEFAULT,		/* always for upsert, error for append */
+	NULL_WATERMARK_SKIP,		/* such rows are never read */
+	NULL_WATERMARK_ALWAYS,		/* such rows are read by every run */
+	NULL_WATERMARK_ERROR		/* such a row fails the run */
+} NullWatermark;
+
+typedef enum ReaderChoice
+{
+	READER_AUTO,				/* copy for a postgres_fdw table, else relation */
+	READER_COPY,
+	READER_RELATION
+} ReaderChoice;
+
+typedef enum FullRefreshMode
+{
+	FULL_REFRESH_DEFAULT,		/* merge where there is a key, else truncate */
+	FULL_REFRESH_MERGE,
+	FULL_REFRESH_TRUNCATE
+} FullRefreshMode;
+
+/* Transform: the expression that stands for a column */
+typedef struct Transform
+{
+	char	   *column;
+	char	   *expression;
+} Transform;
+
+/* JobOptions: every option, set or default; NULL and NIL mean not set */
+typedef struct JobOptions
+{
+	char	   *start_at;
+	int			null_watermark;
+	char	   *filter;
+	List	   *columns;		/* of char * */
+	List	   *exclude;		/* of char * */
+	List	   *transforms;		/* of Transform * */
+	int			reader;
+	int64		batch_rows;
+	int			full_refresh_mode;
+	char	   *pre_sql;
+	char	   *post_sql;
+	int64		statement_timeout;	/* milliseconds, 0 for none */
+	int64		lock_timeout;	/* milliseconds, 0 for none */
+} JobOptions;
+
+/*
+ * Reads the options of a job. An unknown name (22023, naming the nearest) or a
+ * value of the wrong form is an ERROR.
+ */
+extern JobOptions *options_parse(Jsonb *json);
+
+/* options in "changes" replace those in "base"; null takes one away */
+extern Jsonb *options_merge(Jsonb *base, Jsonb *changes);
+
+#endif							/* INCLOAD_OPTIONS_H */

@@ -1,0 +1,40 @@
+/*
+ * outlook.h
+ *		What the next run of a job will do, found out without doing it.
+ */
+#ifndef INCLOAD_OUTLOOK_H
+#define INCLOAD_OUTLOOK_H
+
+#include "postgres.h"
+
+#include "job.h"
+#include "merge.h"
+#include "query.h"
+#include "shape.h"
+#include "source.h"
+#include "stage.h"
+#include "window.h"
+
+typedef struct Outlook
+{
+	const Job  *job;
+	Source	   *source;			/* connected */
+	Shape	   *shape;
+	Window		window;			/* what incload_run would read */
+	ReadOrder	order;			/* and in which order */
+	ApplyMode	mode;
+	bool		prunes;			/* rows that the source lacks go */
+	bool		truncates;		/* all rows go first */
+} Outlook;
+
+/*
+ * Looks at source, target and checkpoint as incload_run would, and locks and
+ * writes nothing. Call it inside the owner bracket; the caller releases the
+ * source.
+ */
+extern Outlook *outlook_open(const Job *job);
+
+/* the query that reads the window; with a limit above zero, its first rows by watermark */
+extern char *outlook_query(const Outlook *outlook, int64 limit);
+
+#endif							/* INCLOAD_OUTLOOK_H */

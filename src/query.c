@@ -1,0 +1,199 @@
+/*
+ * query.c
+ *		The text of what is read at a source.
+ *
+ * Bounds are constants of the watermark's own type, so that every wrapper can
+ * ship them and every planner can use an index. Values of key columns stand
+ * as bare literals: the server that reads them knows the column's type.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "nodes/parsenodes.h"
+#include "parser/parser.h"
+#include "utils/builtins.h"
+
+#include "compat.h"
+#include "query.h"
+#include "window.h"
+
+char *
+expression_embed(const char *text, const char *what)
+{
+	List	   *statements;
+	SelectStmt *select;
+
+	/* parsed without parentheses, it cannot close those it will stand in */
+	statements = raw_parser(psprintf("SELECT %s", text), RAW_PARSE_DEFAULT);
+	if (list_length(statements) == 1 &&
+		IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt))
+	{
+		select = (SelectStmt *) linitial_node(RawStmt, statements)->stmt;
+		if (list_length(select->targetList) == 1 &&
+			linitial_node(ResTarget, select->targetList)->name == NULL &&
+			!select->distinctClause && !select->intoClause && !select->fromClause &&
+			!select->whereClause && !select->groupClause && !select->havingClause &&
+			!select->windowClause && !select->sortClause && !select->limitOffset &&
+			!select->limitCount && !select->lockingClause && !select->withClause &&
+			select->op == SETOP_NONE)
+			/* a comment at its end ends with the line */
+			return psprintf("(%s\n)", text);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_SYNTAX_ERROR),
+			 errmsg("%s is not a single SQL expression", what),
+			 errdetail("The text is: %s", text),
+			 errhint("Write it as it would stand in a WHERE clause, without a statement around it.")));
+	return NULL;				/* keep compiler quiet */
+}
+
+/* the row of key columns, or of their values at a bound */
+static char *
+key_row(const Shape *shape, List *values)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '(');
+	for (int i = 0; i < shape->nkeys; i++)
+		appendStringInfo(&buf, "%s%s", i ? ", " : "",
+						 values ? quote_literal_cstr(list_nth(values, i))
+						 : shape->columns[shape->key[i]].expression);
+	appendStringInfoChar(&buf, ')');
+	return buf.data;
+}
+
+/* rows above the low bound */
+static void
+append_low(StringInfo buf, const Shape *shape, const Bound *low)
+{
+	const char *w = shape->watermark_expression;
+	char	   *literal = watermark_literal(shape->watermark, low->value);
+
+	if (low->tie_key != NIL)
+	{
+		/* the first condition alone can use an index on the watermark */
+		appendStringInfo(buf, "%s OPERATOR(pg_catalog.>=) %s AND (%s OPERATOR(pg_catalog.>) %s OR %s > %s)",
+						 w, literal, w, literal, key_row(shape, NIL), key_row(shape, low->tie_key));
+		return;
+	}
+	appendStringInfo(buf, "%s OPERATOR(pg_catalog.%s) %s", w,
+					 low->side == BOUND_BEFORE ? ">=" : ">", literal);
+}
+
+static void
+append_high(StringInfo buf, const Shape *shape, const Bound *high)
+{
+	appendStringInfo(buf, "%s OPERATOR(pg_catalog.%s) %s", shape->watermark_expression,
+					 high->side == BOUND_BEFORE ? "<" : "<=",
+					 watermark_literal(shape->watermark, high->value));
+}
+
+/* the conditions on the watermark, or nothing where every row is wanted */
+static char *
+window_condition(const Shape *shape, const Window *window)
+{
+	StringInfoData buf;
+
+	if (shape->watermark == NULL)
+		return NULL;
+	if (window->only_null)
+		return psprintf("%s IS NULL", shape->watermark_expression);
+	initStringInfo(&buf);
+	if (window->low.is_set)
+		append_low(&buf, shape, &window->low);
+	if (window->high.is_set)
+	{
+		if (buf.len > 0)
+			appendStringInfoString(&buf, " AND ");
+		append_high(&buf, shape, &window->high);
+	}
+	if (buf.len == 0)
+	{
+		if (window->with_null)
+			return NULL;
+		appendStringInfo(&buf, "%s IS NOT NULL", shape->watermark_expression);
+	}
+	else if (window->with_null)
+		return psprintf("(%s OR %s IS NULL)", buf.data, shape->watermark_expression);
+	return buf.data;
+}
+
+static void
+append_where(StringInfo buf, const char *filter, const char *condition)
+{
+	const char *word = " WHERE ";
+
+	if (filter)
+	{
+		appendStringInfo(buf, "%s%s", word, expression_embed(filter, "option \"filter\""));
+		word = " AND ";
+	}
+	if (condition)
+		appendStringInfo(buf, "%s%s", word, condition);
+}
+
+char *
+query_read(const Shape *shape, const char *from, const char *filter,
+		   const Window *window, ReadOrder order, int64 limit)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "SELECT ");
+	for (int i = 0; i < shape->ncolumns; i++)
+		appendStringInfo(&buf, "%s%s AS %s", i ? ", " : "", shape->columns[i].expression,
+						 quote_identifier(shape->columns[i].name));
+	if (shape->watermark && shape->watermark_position == shape->ncolumns)
+		appendStringInfo(&buf, ", %s AS incload_watermark", shape->watermark_expression);
+	appendStringInfo(&buf, " FROM %s", from);
+	append_where(&buf, filter, window_condition(shape, window));
+
+	if (order == READ_BY_WATERMARK && shape->watermark)
+	{
+		appendStringInfo(&buf, " ORDER BY %s", shape->watermark_expression);
+		if (shape->key_is_portable)
+			for (int i = 0; i < shape->nkeys; i++)
+				appendStringInfo(&buf, ", %s", shape->columns[shape->key[i]].expression);
+		if (limit > 0)
+			appendStringInfo(&buf, " FETCH FIRST " INT64_FORMAT " ROWS %s", limit,
+							 shape->key_is_portable ? "ONLY" : "WITH TIES");
+	}
+	else if (limit > 0)
+		appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
+	return buf.data;
+}
+
+char *
+query_newest(const Shape *shape, const char *from, const char *filter)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s FROM %s", shape->watermark_expression, from);
+	append_where(&buf, filter, psprintf("%s IS NOT NULL", shape->watermark_expression));
+	appendStringInfo(&buf, " ORDER BY %s DESC LIMIT 1", shape->watermark_expression);
+	return buf.data;
+}
+
+char *
+query_describe(List *columns, const char *watermark_expression,
+			   const char *from, const char *filter)
+{
+	StringInfoData buf;
+	const char *comma = "";
+	ListCell   *lc;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "SELECT ");
+	foreach(lc, columns)
+	{
+		appendStringInfo(&buf, "%s%s", comma, ((LoadColumn *) lfirst(lc))->expression);
+		comma = ", ";
+	}
+	if (watermark_expression)
+		appendStringInfo(&buf, "%s%s", comma, watermark_expression);
+	appendStringInfo(&buf, " FROM %s", from);
+	append_where(&buf, filter, NULL);
+	return buf.data;
+}

@@ -1,0 +1,39 @@
+/*
+ * query.h
+ *		The text of what is read at a source.
+ */
+#ifndef INCLOAD_QUERY_H
+#define INCLOAD_QUERY_H
+
+#include "postgres.h"
+
+#include "shape.h"
+struct Window;
+
+typedef enum ReadOrder
+{
+	READ_ANY_ORDER,
+	READ_BY_WATERMARK			/* then by key; rows without a watermark last */
+} ReadOrder;
+
+/*
+ * The SELECT for a window. "from" is the source's from_clause(). With a limit
+ * above zero, only so many rows; ties included where the key cannot cut them.
+ */
+extern char *query_read(const Shape *shape, const char *from, const char *filter,
+						const struct Window *window, ReadOrder order, int64 limit);
+
+/* one row with the newest watermark (and no other) that the filter lets through */
+extern char *query_newest(const Shape *shape, const char *from, const char *filter);
+
+/* a query of the given columns and the watermark, for its types alone */
+extern char *query_describe(List *columns, const char *watermark_expression,
+							const char *from, const char *filter);
+
+/*
+ * Checks that a text is one SQL expression, so that it can be embedded, and
+ * returns it in parentheses. "what" names it in the error (42601).
+ */
+extern char *expression_embed(const char *text, const char *what);
+
+#endif							/* INCLOAD_QUERY_H */

@@ -1,0 +1,127 @@
+/*
+ * role.c
+ *		The brackets in which incload acts as somebody else.
+ *
+ * There are two. The catalog bracket writes schema incload as the extension's
+ * owner. The owner bracket does a job's work as the job's owner, whoever calls
+ * it: no rights are lent to the owner's SQL, and none are gained by it.
+ *
+ * Both leave by role_leave(). On an error the transaction's abort restores the
+ * user and the settings, so that no PG_TRY is needed around them.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_extension.h"
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+#include "role.h"
+
+/*
+ * Values that travel as text must read the same on both sides, whatever the
+ * session prefers.
+ */
+static const char *const text_formats[][2] = {
+	{"DateStyle", "ISO, YMD"},
+	{"IntervalStyle", "postgres"},
+	{"extra_float_digits", "3"},
+	{"bytea_output", "hex"},
+	{"standard_conforming_strings", "on"},
+};
+
+Oid
+role_extension_owner(void)
+{
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			owner = InvalidOid;
+
+	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("incload"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		owner = ((Form_pg_extension) GETSTRUCT(tuple))->extowner;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+
+	if (!OidIsValid(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"incload\" is not created in this database"),
+				 errhint("Run CREATE EXTENSION incload.")));
+	return owner;
+}
+
+void
+role_set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value,
+							 superuser() ? PGC_SUSET : PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+static void
+role_enter(RoleBracket *bracket, Oid role, int flags)
+{
+	GetUserIdAndSecContext(&bracket->user, &bracket->security_context);
+	SetUserIdAndSecContext(role, bracket->security_context | flags);
+	bracket->guc_nest_level = NewGUCNestLevel();
+}
+
+void
+role_enter_catalog(RoleBracket *bracket)
+{
+	role_enter(bracket, role_extension_owner(), SECURITY_LOCAL_USERID_CHANGE);
+	role_set("search_path", "pg_catalog, pg_temp");
+}
+
+void
+role_enter_owner(RoleBracket *bracket, Oid owner, const char *search_path)
+{
+	int			flags = 0;
+
+	if (GetUserId() != owner)
+	{
+		ConstraintsSetStmt *immediate = makeNode(ConstraintsSetStmt);
+
+		/*
+		 * A trigger deferred to COMMIT would fire after the bracket is left:
+		 * before 18, as whoever commits. So nothing is deferred here; what
+		 * the caller has pending fires now, still as the caller.
+		 */
+		AfterTriggerSetState(immediate);
+		flags = SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION;
+	}
+	role_enter(bracket, owner, flags);
+	role_set("search_path", search_path);
+	for (int i = 0; i < lengthof(text_formats); i++)
+		role_set(text_formats[i][0], text_formats[i][1]);
+}
+
+void
+role_leave(RoleBracket *bracket)
+{
+	/* "false" takes back what the owner's SQL has SET, too */
+	AtEOXact_GUC(false, bracket->guc_nest_level);
+	SetUserIdAndSecContext(bracket->user, bracket->security_context);
+}
+
+char *
+role_database_identity(void)
+{
+	return psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), MyDatabaseId);
+}

@@ -1,0 +1,39 @@
+/*
+ * role.h
+ *		The brackets in which incload acts as somebody else.
+ */
+#ifndef INCLOAD_ROLE_H
+#define INCLOAD_ROLE_H
+
+#include "postgres.h"
+
+/* RoleBracket: what role_leave() puts back; an error puts it back as well */
+typedef struct RoleBracket
+{
+	Oid			user;
+	int			security_context;
+	int			guc_nest_level;
+} RoleBracket;
+
+/* the owner of the extension, who owns and alone writes schema incload */
+extern Oid	role_extension_owner(void);
+
+/* act as the extension's owner, with nothing but pg_catalog in the search_path */
+extern void role_enter_catalog(RoleBracket *bracket);
+
+/*
+ * Act as a job's owner, with the job's search_path and fixed formats for
+ * values that travel as text. Where the caller is somebody else, the owner's
+ * SQL runs security-restricted: it can leave nothing behind in the session.
+ */
+extern void role_enter_owner(RoleBracket *bracket, Oid owner, const char *search_path);
+
+extern void role_leave(RoleBracket *bracket);
+
+/* a local setting until the bracket is left */
+extern void role_set(const char *name, const char *value);
+
+/* the database that OIDs kept in the catalog hold for: system identifier and OID */
+extern char *role_database_identity(void);
+
+#endif							/* INCLOAD_ROLE_H */

@@ -1,0 +1,501 @@
+/*
+ * shape.c
+ *		The shape of a load: which columns, from which expressions, into what.
+ *
+ * Everything that can be known to be wrong before a row is read is said here:
+ * when a job is created, and again when it runs, as both sides may have changed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/pg_amproc.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "parser/parse_coerce.h"
+#include "access/nbtree.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "facts.h"
+#include "names.h"
+#include "query.h"
+#include "shape.h"
+#include "source.h"
+
+List *
+relation_column_names(Oid relation)
+{
+	List	   *names = NIL;
+	Relation	rel = table_open(relation, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!att->attisdropped)
+			names = lappend(names, pstrdup(NameStr(att->attname)));
+	}
+	table_close(rel, AccessShareLock);
+	return names;
+}
+
+/* an unknown column, with the nearest name for a hint */
+static void
+unknown_column(const char *side, const char *relation, List *names, const char *wanted,
+			   const char *role)
+{
+	const char *nearest = nearest_name(names, wanted);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" does not exist in %s %s", wanted, side, relation),
+			 errdetail("It is named as %s.", role),
+			 nearest ? errhint("Perhaps \"%s\" is meant.", nearest)
+			 : errhint("Column names are taken as they are written, without quotes.")));
+}
+
+static void
+require_columns(const Job *job, List *names, List *wanted, const char *role)
+{
+	ListCell   *lc;
+
+	foreach(lc, wanted)
+		if (!name_in_list(names, lfirst(lc)))
+			unknown_column("source", job->source_name, names, lfirst(lc), role);
+}
+
+static LoadColumn *
+new_column(const char *name, char *expression, bool is_transform)
+{
+	LoadColumn *column = palloc0(sizeof(LoadColumn));
+
+	column->name = pstrdup(name);
+	column->expression = expression;
+	column->is_transform = is_transform;
+	column->typmod = column->source_typmod = -1;
+	return column;
+}
+
+List *
+shape_source_columns(const Job *job)
+{
+	const JobOptions *options = job->options;
+	List	   *names = relation_column_names(job->source);
+	List	   *columns = NIL;
+	List	   *transformed = NIL;
+	ListCell   *lc;
+
+	require_columns(job, names, options->columns, "option \"columns\"");
+	require_columns(job, names, options->exclude, "option \"exclude\"");
+
+	foreach(lc, options->transforms)
+		transformed = lappend(transformed, ((Transform *) lfirst(lc))->column);
+	foreach(lc, names)
+	{
+		char	   *name = lfirst(lc);
+
+		if (options->columns ? !name_in_list(options->columns, name)
+			: name_in_list(options->exclude, name))
+			continue;
+		if (!name_in_list(transformed, name))
+			columns = lappend(columns, new_column(name, pstrdup(quote_identifier(name)), false));
+	}
+	foreach(lc, options->transforms)
+	{
+		Transform  *transform = lfirst(lc);
+		char	   *what = psprintf("the transform of column \"%s\"", transform->column);
+
+		columns = lappend(columns, new_column(transform->column,
+											  expression_embed(transform->expression, what),
+											  true));
+	}
+	if (columns == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job \"%s\" has no column to load", job->name),
+				 errdetail("The options leave out every column of %s.", job->source_name),
+				 errhint("Change the option \"columns\" or \"exclude\".")));
+	return columns;
+}
+
+char *
+shape_watermark_expression(const Job *job)
+{
+	List	   *names;
+
+	if (job->strategy == STRATEGY_FULL || job->watermark == NULL)
+		return NULL;
+	names = relation_column_names(job->source);
+	if (name_in_list(names, job->watermark))
+		return pstrdup(quote_identifier(job->watermark));
+	if (job->watermark[0] == '(')
+		return expression_embed(job->watermark, "the watermark");
+	unknown_column("source", job->source_name, names, job->watermark, "watermark");
+	return NULL;				/* keep compiler quiet */
+}
+
+void
+shape_describe(Source *source, const Job *job, List *columns,
+			   Oid *watermark_type, Oid *watermark_collation)
+{
+	char	   *watermark = shape_watermark_expression(job);
+	int			n = list_length(columns) + (watermark ? 1 : 0);
+	Oid		   *types = palloc0(sizeof(Oid) * n);
+	int32	   *typmods = palloc0(sizeof(int32) * n);
+	Oid		   *collations = palloc0(sizeof(Oid) * n);
+	char	   *sql;
+	int			i = 0;
+	ListCell   *lc;
+
+	sql = query_describe(columns, watermark, source->routine->from_clause(source),
+						 job->options->filter);
+	source->routine->describe(source, sql, n, types, typmods, collations);
+	foreach(lc, columns)
+	{
+		LoadColumn *column = lfirst(lc);
+		AttrNumber	attnum = column->is_transform ? InvalidAttrNumber
+			: get_attnum(job->source, column->name);
+
+		/* a type of the other server's own: the relation here says what it stands for */
+		if (!OidIsValid(types[i]) && attnum != InvalidAttrNumber)
+			get_atttypetypmodcoll(job->source, attnum, &types[i], &typmods[i], &collations[i]);
+		column->source_type = types[i];
+		column->source_typmod = typmods[i];
+		column->source_collation = collations[i];
+		i++;
+	}
+	if (watermark)
+	{
+		AttrNumber	attnum = get_attnum(job->source, job->watermark);
+
+		*watermark_type = types[i];
+		*watermark_collation = collations[i];
+		/* a collation does not travel: the column here says it */
+		if (attnum != InvalidAttrNumber)
+		{
+			Oid			type;
+			int32		typmod;
+
+			get_atttypetypmodcoll(job->source, attnum, &type, &typmod, watermark_collation);
+			if (!OidIsValid(*watermark_type))
+				*watermark_type = type;
+		}
+		if (!OidIsValid(*watermark_type))
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("the type of watermark %s is not known here", job->watermark),
+					 errdetail("It is a type of the source server's own."),
+					 errhint("Cast the watermark to a built-in type.")));
+	}
+}
+
+/* types whose binary form names objects of one server */
+static bool
+names_objects(Oid type)
+{
+	Oid			element = get_element_type(type);
+
+	switch (OidIsValid(element) ? element : type)
+	{
+		case REGPROCOID:
+		case REGPROCEDUREOID:
+		case REGOPEROID:
+		case REGOPERATOROID:
+		case REGCLASSOID:
+		case REGTYPEOID:
+		case REGROLEOID:
+		case REGNAMESPACEOID:
+		case REGCONFIGOID:
+		case REGDICTIONARYOID:
+		case REGCOLLATIONOID:
+		case RECORDOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static bool
+same_binary(Oid source_type, Oid target_type)
+{
+	HeapTuple	tuple;
+	bool		result;
+
+	/* built-in types alone have the same OID and form on every server */
+	if (source_type != getBaseType(target_type) || source_type >= FirstGenbkiObjectId ||
+		names_objects(source_type))
+		return false;
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(source_type));
+	result = HeapTupleIsValid(tuple) &&
+		OidIsValid(((Form_pg_type) GETSTRUCT(tuple))->typreceive) &&
+		OidIsValid(((Form_pg_type) GETSTRUCT(tuple))->typsend);
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
+/* whether values of the source's type can go into the target's column, and how */
+static void
+match_types(const Job *job, LoadColumn *column)
+{
+	Oid			from = column->source_type;
+	Oid			to = getBaseType(column->type);
+
+	column->same_binary = OidIsValid(from) && same_binary(from, column->type);
+	if (!OidIsValid(from) || column->same_binary)
+		return;
+	from = getBaseType(from);
+	if ((from == TIMESTAMPOID && to == TIMESTAMPTZOID) ||
+		(from == TIMESTAMPTZOID && to == TIMESTAMPOID))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is %s at the source and %s in the target", column->name,
+						format_type_be(from), format_type_be(to)),
+				 errdetail("What instant a time without zone stands for depends on a zone that nothing names."),
+				 errhint("Name it in a transform: {\"transforms\": {\"%s\": \"%s AT TIME ZONE 'Europe/Berlin'\"}}.",
+						 column->name, quote_identifier(column->name))));
+	if (from != to && !can_coerce_type(1, &from, &to, COERCION_ASSIGNMENT))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" is %s at the source and %s in the target", column->name,
+						format_type_be(from), format_type_be(to)),
+				 errdetail("There is no assignment cast between the two."),
+				 errhint("Cast it in a transform: {\"transforms\": {\"%s\": \"%s::%s\"}}.",
+						 column->name, quote_identifier(column->name), format_type_be(to))));
+}
+
+/* does equality by the type's default operator mean the same image? */
+static bool
+equality_is_image(Oid type, Oid collation)
+{
+	TypeCacheEntry *entry = lookup_type_cache(type, TYPECACHE_BTREE_OPFAMILY);
+	Oid			proc;
+
+	if (!OidIsValid(entry->btree_opf))
+		return false;
+	proc = get_opfamily_proc(entry->btree_opf, entry->btree_opintype, entry->btree_opintype,
+							 BTEQUALIMAGE_PROC);
+	return OidIsValid(proc) &&
+		DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(entry->btree_opintype)));
+}
+
+/* takes over what the target says about a column; false for one that it computes itself */
+static bool
+match_target_column(const Job *job, Relation target, LoadColumn *column)
+{
+	TupleDesc	desc = RelationGetDescr(target);
+	Form_pg_attribute att = NULL;
+
+	for (int i = 0; i < desc->natts && att == NULL; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped &&
+			strcmp(NameStr(TupleDescAttr(desc, i)->attname), column->name) == 0)
+			att = TupleDescAttr(desc, i);
+	if (att == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("target %s has no column \"%s\"", job->target_name, column->name),
+				 errdetail("The column is read from source %s.", job->source_name),
+				 errhint("Add it with ALTER TABLE, or leave it out: {\"exclude\": [\"%s\"]}.",
+						 column->name)));
+	if (att->attgenerated)
+		return false;
+
+	column->attnum = att->attnum;
+	column->type = att->atttypid;
+	column->typmod = att->atttypmod;
+	column->collation = att->attcollation;
+	column->is_key = name_in_list(job->key, column->name);
+	if (att->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
+	{
+		if (!column->is_key && job->strategy != STRATEGY_APPEND)
+			ereport(ERROR,
+					(errcode(ERRCODE_GENERATED_ALWAYS),
+					 errmsg("column \"%s\" of target %s cannot be updated", column->name, job->target_name),
+					 errdetail("It is an identity column that is GENERATED ALWAYS, and not part of the key."),
+					 errhint("ALTER TABLE %s ALTER COLUMN %s SET GENERATED BY DEFAULT;",
+							 job->target_name, quote_identifier(column->name))));
+	}
+	else
+		column->is_settable = !column->is_key || !equality_is_image(column->type, column->collation);
+	match_types(job, column);
+	return true;
+}
+
+/* target columns that nothing is loaded into must be able to do without */
+static void
+require_defaults(const Job *job, Relation target, List *columns)
+{
+	TupleDesc	desc = RelationGetDescr(target);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		bool		is_loaded = false;
+		ListCell   *lc;
+
+		foreach(lc, columns)
+			if (((LoadColumn *) lfirst(lc))->attnum == att->attnum)
+				is_loaded = true;
+		if (!is_loaded && !att->attisdropped && att->attnotnull && !att->atthasdef &&
+			!att->attidentity && !att->attgenerated)
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("column \"%s\" of target %s would get no value", NameStr(att->attname),
+							job->target_name),
+					 errdetail("It is NOT NULL, has no default, and source %s has no such column.",
+							   job->source_name),
+					 errhint("Give it a default, or a value: {\"transforms\": {\"%s\": \"…\"}}.",
+							 NameStr(att->attname))));
+	}
+}
+
+static int
+column_position(const Shape *shape, const char *name)
+{
+	for (int i = 0; i < shape->ncolumns; i++)
+		if (strcmp(shape->columns[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+static void
+match_key(const Job *job, Shape *shape)
+{
+	ListCell   *lc;
+
+	shape->nkeys = 0;
+	shape->key = palloc(sizeof(int) * Max(list_length(job->key), 1));
+	shape->key_is_portable = job->key != NIL;
+	foreach(lc, job->key)
+	{
+		char	   *name = lfirst(lc);
+		int			position = column_position(shape, name);
+		Oid			type;
+
+		if (get_attnum(job->target, name) == InvalidAttrNumber)
+			unknown_column("target", job->target_name, relation_column_names(job->target),
+						   name, "key");
+		if (position < 0)
+			unknown_column("source", job->source_name, relation_column_names(job->source),
+						   name, "key");
+		for (int i = 0; i < shape->nkeys; i++)
+			if (shape->key[i] == position)
+				ereport(ERROR,
+						(errcode(ERRCODE_DUPLICATE_COLUMN),
+						 errmsg("key column \"%s\" is named twice", name),
+						 errdetail("A key is a set of columns."),
+						 errhint("Name each column once.")));
+		type = shape->columns[position].type;
+		if (!OidIsValid(lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_FUNCTION),
+					 errmsg("column \"%s\" cannot be part of a key", name),
+					 errdetail("Type %s has no equality operator.", format_type_be(type)),
+					 errhint("Choose columns that identify a row and can be compared.")));
+		/* in a query there, bare operators have to mean the built-in ones */
+		if (getBaseType(type) >= FirstGenbkiObjectId ||
+			getBaseType(type) != getBaseType(shape->columns[position].source_type))
+			shape->key_is_portable = false;
+		shape->key[shape->nkeys++] = position;
+	}
+}
+
+/* is a value staged in the target's type still the one that the source has? */
+static bool
+keeps_digits(const LoadColumn *column)
+{
+	int32		typmod = column->typmod;
+
+	(void) getBaseTypeAndTypmod(column->type, &typmod);
+	return typmod == -1 || typmod == column->source_typmod;
+}
+
+static void
+match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
+{
+	int			position;
+
+	shape->watermark_position = -1;
+	shape->watermark_expression = shape_watermark_expression(job);
+	if (shape->watermark_expression == NULL)
+		return;
+	shape->watermark = watermark_type(type, collation);
+	shape->watermark_position = shape->ncolumns;
+
+	position = column_position(shape, job->watermark);
+	if (position >= 0 && !shape->columns[position].is_transform &&
+		getBaseType(shape->columns[position].type) == shape->watermark->type &&
+		shape->columns[position].same_binary &&
+		keeps_digits(&shape->columns[position]))
+		shape->watermark_position = position;
+}
+
+/* can one read bring a key twice? Not where the source has a unique index on it. */
+static bool
+key_is_unique(Source *source, const Shape *shape, const Job *job)
+{
+	for (int i = 0; i < shape->nkeys; i++)
+		if (shape->columns[shape->key[i]].is_transform)
+			return false;
+	return shape->nkeys > 0 && facts_unique_within(facts_gather(source), job->key);
+}
+
+static void
+build_desc(Shape *shape)
+{
+	bool		separate = shape->watermark && shape->watermark_position == shape->ncolumns;
+
+	shape->desc = CreateTemplateTupleDesc(shape->ncolumns + (separate ? 1 : 0));
+	shape->all_binary = true;
+	for (int i = 0; i < shape->ncolumns; i++)
+	{
+		LoadColumn *column = &shape->columns[i];
+
+		TupleDescInitEntry(shape->desc, i + 1, column->name, column->type, column->typmod, 0);
+		TupleDescInitEntryCollation(shape->desc, i + 1, column->collation);
+		shape->all_binary &= column->same_binary;
+	}
+	if (separate)
+	{
+		TupleDescInitEntry(shape->desc, shape->ncolumns + 1, "incload_watermark",
+						   shape->watermark->type, -1, 0);
+		TupleDescInitEntryCollation(shape->desc, shape->ncolumns + 1, shape->watermark->collation);
+	}
+}
+
+Shape *
+shape_build(Source *source, const Job *job)
+{
+	Shape	   *shape = palloc0(sizeof(Shape));
+	List	   *candidates = shape_source_columns(job);
+	List	   *columns = NIL;
+	Oid			watermark_type = InvalidOid;
+	Oid			watermark_collation = InvalidOid;
+	Relation	target;
+	ListCell   *lc;
+
+	shape_describe(source, job, candidates, &watermark_type, &watermark_collation);
+
+	target = table_open(job->target, AccessShareLock);
+	foreach(lc, candidates)
+		if (match_target_column(job, target, lfirst(lc)))
+			columns = lappend(columns, lfirst(lc));
+	require_defaults(job, target, columns);
+	table_close(target, AccessShareLock);
+
+	shape->columns = palloc(sizeof(LoadColumn) * Max(list_length(columns), 1));
+	foreach(lc, columns)
+		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
+	match_key(job, shape);
+	match_watermark(job, shape, watermark_type, watermark_collation);
+	shape->key_is_unique = key_is_unique(source, shape, job);
+	build_desc(shape);
+	return shape;
+}

@@ -1,0 +1,78 @@
+/*
+ * shape.h
+ *		The shape of a load: which columns, from which expressions, into what.
+ */
+#ifndef INCLOAD_SHAPE_H
+#define INCLOAD_SHAPE_H
+
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+
+#include "job.h"
+#include "watermark.h"
+
+/* LoadColumn: one column that is read at the source and written to the target */
+typedef struct LoadColumn
+{
+	char	   *name;			/* of the target's column */
+	char	   *expression;		/* SQL over the source's columns, safe to embed */
+	bool		is_transform;
+	AttrNumber	attnum;			/* in the target; 0 while there is no target */
+	Oid			type;			/* of the target's column, as staged */
+	int32		typmod;
+	Oid			collation;
+	bool		is_key;
+	bool		is_settable;	/* may stand in UPDATE SET */
+	Oid			source_type;	/* of the expression; InvalidOid where the type is not known here */
+	int32		source_typmod;
+	Oid			source_collation;
+	bool		same_binary;	/* the source's binary form is the target's */
+} LoadColumn;
+
+/*
+ * Shape: what one row of the source's query is. Its columns, in order, are
+ * the loaded columns and, where none of them is the watermark, the watermark.
+ */
+typedef struct Shape
+{
+	int			ncolumns;
+	LoadColumn *columns;
+	int			nkeys;
+	int		   *key;			/* positions in columns, in the key's order */
+	char	   *watermark_expression;	/* NULL: none */
+	WatermarkType *watermark;
+	int			watermark_position; /* in a row; -1: none */
+	TupleDesc	desc;			/* of a staged row */
+	bool		key_is_portable;	/* key values can be bounds in a query at the source */
+	bool		key_is_unique;	/* the source cannot send a key twice in one read */
+	bool		all_binary;		/* every column is same_binary */
+} Shape;
+
+struct Source;
+
+/*
+ * The columns that a job reads, before there is a target: names and
+ * expressions from the source, columns, exclude and transforms. 42703 with the
+ * nearest name for one that the source has not.
+ */
+extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
+
+/* asks the source for the types of the columns' expressions and fills them in */
+extern void shape_describe(struct Source *source, const Job *job, List *columns,
+						   Oid *watermark_type, Oid *watermark_collation);
+
+/*
+ * Works out a job's shape against its target, or says why the job cannot work:
+ * a column that one side lacks, a key that is not loaded, types that do not
+ * meet, a watermark that is none. Needs a connected source.
+ */
+extern Shape *shape_build(struct Source *source, const Job *job);
+
+/* the job's watermark as SQL over the source's columns; NULL for none */
+extern char *shape_watermark_expression(const Job *job);
+
+/* names of the source relation's columns, as List of char * */
+extern List *relation_column_names(Oid relation);
+
+#endif							/* INCLOAD_SHAPE_H */

@@ -1,0 +1,79 @@
+/*
+ * source.h
+ *		The readers, behind one small interface.
+ *
+ * The order of calls: source_connect; then ask and describe at will; open; read
+ * until it returns false; close; any of these again; source_release. A source
+ * works as the job's owner: call it inside the owner bracket (role.h).
+ */
+#ifndef INCLOAD_SOURCE_H
+#define INCLOAD_SOURCE_H
+
+#include "postgres.h"
+
+#include "job.h"
+#include "shape.h"
+#include "stage.h"
+#include "text_rows.h"
+
+typedef struct Source Source;
+
+typedef struct SourceRoutine
+{
+	const char *name;			/* as the option "reader" has it */
+
+	/* an open query goes on after the local transaction has committed */
+	bool		outlives_commit;
+
+	/* the relation as an item of FROM, with the local column names, as "source" */
+	char	   *(*from_clause) (Source *source);
+
+	/* the relation's name there, qualified and quoted */
+	char	   *(*relation_name) (Source *source);
+
+	/* a small query of incload's own, outside the reading snapshot; all as text */
+	TextRows   *(*ask) (Source *source, const char *sql);
+
+	/* types of a query's columns; InvalidOid for a type that is not known here */
+	void		(*describe) (Source *source, const char *sql, int ncolumns,
+							 Oid *types, int32 *typmods, Oid *collations);
+
+	/* starts the reading query */
+	void		(*open) (Source *source, const char *sql, const Shape *shape);
+
+	/* puts rows into the stage until its batch is full (true) or there are no more (false) */
+	bool		(*read) (Source *source, Stage *stage);
+
+	/* ends the reading query; safe to call when none is open */
+	void		(*close) (Source *source);
+
+	/* gives up everything at once, also in the middle of an error; must not throw */
+	void		(*release) (Source *source);
+} SourceRoutine;
+
+/* Source: the part that all readers have in common; each puts its own behind it */
+struct Source
+{
+	const SourceRoutine *routine;
+	const Job  *job;
+	MemoryContext context;		/* lives as long as the source */
+	int64		bytes_read;		/* sent by the source since connect */
+	bool		is_postgres;	/* ask() reaches the server that holds the rows */
+	bool		is_local;		/* the rows are in this database */
+};
+
+/*
+ * Chooses the reader by the job's options and the kind of its source, and
+ * connects it. Everything it holds goes with "context", whatever ends that.
+ */
+extern Source *source_connect(const Job *job, MemoryContext context);
+extern void source_release(Source *source);
+
+/* for source_connect: each reader's own */
+extern Source *source_copy_connect(const Job *job, MemoryContext context);
+extern Source *source_relation_connect(const Job *job, MemoryContext context);
+
+/* is this a foreign table of postgres_fdw? */
+extern bool source_is_postgres_fdw(Oid relation);
+
+#endif							/* INCLOAD_SOURCE_H */

@@ -1,0 +1,286 @@
+/*
+ * source_copy.c
+ *		The reader for tables of postgres_fdw: COPY over a connection of its own.
+ *
+ * Where every column has the same binary form on both sides, rows come in
+ * COPY's binary format, else as text. The server's own COPY code parses them,
+ * from a callback that waits on the latch.
+ *
+ * The rows are read in a read-only REPEATABLE READ transaction. It belongs to
+ * the connection and not to the local transaction: one sorted stream can be
+ * cut into many batches that commit one by one.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/reloptions.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_foreign_table.h"
+#include "commands/copy.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "mb/pg_wchar.h"
+#include "nodes/makefuncs.h"
+#include "nodes/parsenodes.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "remote.h"
+#include "source.h"
+
+typedef struct CopySource
+{
+	Source		base;
+	Remote	   *remote;
+	bool		in_transaction;
+
+	/* the query that is open */
+	MemoryContext query_context;
+	MemoryContext row_context;
+	CopyFromState copy;
+	RelationData relation;		/* stands for the stage, of which there is no relation */
+	FormData_pg_class relation_form;
+	Datum	   *values;
+	bool	   *nulls;
+	const char *piece;			/* what is left of the last piece received */
+	int			piece_left;
+	bool		ended;
+} CopySource;
+
+/* COPY's callback has no argument of its own */
+static CopySource *reading = NULL;
+
+static int
+receive(void *buffer, int min_bytes, int max_bytes)
+{
+	CopySource *self = reading;
+	char	   *to = buffer;
+	int			got = 0;
+
+	while (got < max_bytes)
+	{
+		int			n;
+
+		if (self->piece_left == 0)
+		{
+			if (self->ended)
+				break;
+			/* what has arrived is taken; more is waited for only where it is needed */
+			n = remote_copy_next(self->remote, &self->piece, got < min_bytes);
+			if (n == 0)
+				break;
+			if (n < 0)
+			{
+				self->ended = true;
+				break;
+			}
+			self->piece_left = n;
+			self->base.bytes_read += n;
+		}
+		n = Min(self->piece_left, max_bytes - got);
+		memcpy(to + got, self->piece, n);
+		self->piece += n;
+		self->piece_left -= n;
+		got += n;
+	}
+	return got;
+}
+
+static const char *
+foreign_option(List *options, const char *name, const char *otherwise)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+		if (strcmp(((DefElem *) lfirst(lc))->defname, name) == 0)
+			return defGetString(lfirst(lc));
+	return otherwise;
+}
+
+static char *
+copy_relation_name(Source *source)
+{
+	Oid			relation = source->job->source;
+	ForeignTable *table = GetForeignTable(relation);
+
+	return quote_qualified_identifier(
+		foreign_option(table->options, "schema_name", get_namespace_name(get_rel_namespace(relation))),
+		foreign_option(table->options, "table_name", get_rel_name(relation)));
+}
+
+/* columns bear their local names outside of this item, whatever they are called there */
+static char *
+copy_from_clause(Source *source)
+{
+	Relation	rel = table_open(source->job->source, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+	StringInfoData buf;
+	const char *comma = "";
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "(SELECT ");
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		const char *remote_name;
+
+		if (att->attisdropped)
+			continue;
+		remote_name = foreign_option(GetForeignColumnOptions(rel->rd_id, att->attnum),
+									 "column_name", NameStr(att->attname));
+		appendStringInfo(&buf, "%s%s", comma, quote_identifier(remote_name));
+		if (strcmp(remote_name, NameStr(att->attname)) != 0)
+			appendStringInfo(&buf, " AS %s", quote_identifier(NameStr(att->attname)));
+		comma = ", ";
+	}
+	appendStringInfo(&buf, " FROM %s) AS source", copy_relation_name(source));
+	table_close(rel, AccessShareLock);
+	return buf.data;
+}
+
+static TextRows *
+copy_ask(Source *source, const char *sql)
+{
+	return remote_query(((CopySource *) source)->remote, sql);
+}
+
+static void
+copy_describe(Source *source, const char *sql, int ncolumns,
+			  Oid *types, int32 *typmods, Oid *collations)
+{
+	remote_describe(((CopySource *) source)->remote, sql, ncolumns, types, typmods);
+	for (int i = 0; i < ncolumns; i++)
+		collations[i] = OidIsValid(types[i]) ? get_typcollation(types[i]) : InvalidOid;
+}
+
+/* the relation that COPY's parser asks for column types and for its name in messages */
+static void
+make_relation(CopySource *self, const Shape *shape)
+{
+	memset(&self->relation, 0, sizeof(self->relation));
+	memset(&self->relation_form, 0, sizeof(self->relation_form));
+	self->relation.rd_att = shape->desc;
+	self->relation.rd_rel = &self->relation_form;
+	self->relation.rd_id = self->base.job->source;
+	self->relation_form.relkind = RELKIND_RELATION;
+	namestrcpy(&self->relation_form.relname, get_rel_name(self->base.job->source));
+}
+
+static void
+copy_open(Source *source, const char *sql, const Shape *shape)
+{
+	CopySource *self = (CopySource *) source;
+	List	   *options;
+	MemoryContext old;
+
+	remote_query(self->remote, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+	self->in_transaction = true;
+	remote_copy_start(self->remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql,
+											 shape->all_binary ? "binary" : "text"));
+
+	self->query_context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
+	self->row_context = AllocSetContextCreate(self->query_context, "incload row", ALLOCSET_DEFAULT_SIZES);
+	self->piece_left = 0;
+	self->ended = false;
+
+	old = MemoryContextSwitchTo(self->query_context);
+	make_relation(self, shape);
+	self->values = palloc(sizeof(Datum) * shape->desc->natts);
+	self->nulls = palloc(sizeof(bool) * shape->desc->natts);
+	options = list_make2(makeDefElem("format",
+									 (Node *) makeString(shape->all_binary ? "binary" : "text"), -1),
+						 makeDefElem("encoding",
+									 (Node *) makeString((char *) GetDatabaseEncodingName()), -1));
+	reading = self;
+	self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+copy_read(Source *source, Stage *stage)
+{
+	CopySource *self = (CopySource *) source;
+	ErrorContextCallback callback;
+	bool		taken = true;
+	bool		more;
+	MemoryContext old = MemoryContextSwitchTo(self->row_context);
+
+	callback.callback = CopyFromErrorCallback;
+	callback.arg = self->copy;
+	callback.previous = error_context_stack;
+	error_context_stack = &callback;
+
+	reading = self;
+	do
+	{
+		MemoryContextReset(self->row_context);
+		more = NextCopyFrom(self->copy, NULL, self->values, self->nulls);
+		if (more)
+			taken = stage_put(stage, self->values, self->nulls);
+	} while (more && taken);
+
+	error_context_stack = callback.previous;
+	MemoryContextSwitchTo(old);
+	return more;
+}
+
+static void
+copy_close(Source *source)
+{
+	CopySource *self = (CopySource *) source;
+
+	if (self->query_context == NULL)
+		return;
+	if (!self->ended)
+	{
+		/* rows are left that nobody wants: only ending the session stops them */
+		remote_disconnect(self->remote);
+		self->in_transaction = false;
+	}
+	if (self->copy)
+		EndCopyFrom(self->copy);
+	self->copy = NULL;
+	MemoryContextDelete(self->query_context);
+	self->query_context = NULL;
+	if (self->in_transaction)
+		remote_query(self->remote, "COMMIT");
+	self->in_transaction = false;
+}
+
+static void
+copy_release(Source *source)
+{
+	remote_disconnect(((CopySource *) source)->remote);
+}
+
+static const SourceRoutine copy_routine = {
+	.name = "copy",
+	.outlives_commit = true,
+	.from_clause = copy_from_clause,
+	.relation_name = copy_relation_name,
+	.ask = copy_ask,
+	.describe = copy_describe,
+	.open = copy_open,
+	.read = copy_read,
+	.close = copy_close,
+	.release = copy_release,
+};
+
+Source *
+source_copy_connect(const Job *job, MemoryContext context)
+{
+	CopySource *self = MemoryContextAllocZero(context, sizeof(CopySource));
+
+	self->base.routine = &copy_routine;
+	self->base.job = job;
+	self->base.context = context;
+	self->base.is_postgres = true;
+	self->remote = remote_connect(GetForeignTable(job->source)->serverid, job->owner,
+								  psprintf("incload %s", job->name),
+								  job->options->statement_timeout, job->options->lock_timeout,
+								  context);
+	return &self->base;
+}

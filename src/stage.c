@@ -1,0 +1,271 @@
+/*
+ * stage.c
+ *		The rows of one batch, between being read and being applied.
+ *
+ * A tuplestore holds them: in memory up to work_mem, then in a temporary file.
+ * Statements see it as an ephemeral named relation, so that no catalog is
+ * touched and the planner knows how many rows there are.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "executor/tstoreReceiver.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+#include "compat.h"
+#include "execute.h"
+#include "stage.h"
+
+Stage *
+stage_create(const Job *job, const Shape *shape, int64 batch_rows, bool cut_at_key,
+			 MemoryContext context)
+{
+	Stage	   *stage = MemoryContextAllocZero(context, sizeof(Stage));
+
+	stage->job = job;
+	stage->shape = shape;
+	stage->null_watermark = job_null_watermark(job);
+	stage->batch_rows = batch_rows;
+	stage->cut_at_key = cut_at_key;
+	stage->context = context;
+	return stage;
+}
+
+/* a row's place in the reading order, kept beyond the row */
+static void
+remember_place(Stage *stage, Datum *values, bool *nulls)
+{
+	const Shape *shape = stage->shape;
+	int			position = shape->watermark_position;
+	MemoryContext old;
+
+	stage->has_last = position >= 0 && !nulls[position];
+	if (!stage->has_last)
+		return;
+	old = MemoryContextSwitchTo(stage->context);
+	if (stage->last_watermark && !shape->watermark->by_value)
+		pfree(DatumGetPointer(stage->last_watermark));
+	stage->last_watermark = watermark_copy(shape->watermark, values[position]);
+	MemoryContextSwitchTo(old);
+}
+
+static List *
+key_as_text(const Shape *shape, Datum *values)
+{
+	List	   *key = NIL;
+
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		Oid			function;
+		bool		varlena;
+
+		getTypeOutputInfo(shape->columns[shape->key[i]].type, &function, &varlena);
+		key = lappend(key, OidOutputFunctionCall(function, values[shape->key[i]]));
+	}
+	return key;
+}
+
+/* the largest watermark of all: where rows come in order, it is the last one, too */
+static void
+remember_newest(Stage *stage, Datum *values, bool *nulls)
+{
+	const Shape *shape = stage->shape;
+	int			position = shape->watermark_position;
+	MemoryContext old;
+
+	if (position < 0 || nulls[position])
+		return;
+	if (stage->has_newest &&
+		watermark_compare(shape->watermark, values[position], stage->newest_watermark) <= 0)
+		return;
+	old = MemoryContextSwitchTo(stage->context);
+	if (stage->has_newest && !shape->watermark->by_value)
+		pfree(DatumGetPointer(stage->newest_watermark));
+	stage->newest_watermark = watermark_copy(shape->watermark, values[position]);
+	stage->has_newest = true;
+	MemoryContextSwitchTo(old);
+}
+
+static void
+check_row(Stage *stage, Datum *values, bool *nulls)
+{
+	const Shape *shape = stage->shape;
+	int			position = shape->watermark_position;
+
+	for (int i = 0; i < shape->nkeys; i++)
+		if (nulls[shape->key[i]])
+			ereport(ERROR,
+					(errcode(ERRCODE_NOT_NULL_VIOLATION),
+					 errmsg("null value in key column \"%s\" of source %s",
+							shape->columns[shape->key[i]].name, stage->job->source_name),
+					 position >= 0 && !nulls[position]
+					 ? errdetail("The row's watermark is %s.",
+								 watermark_print(shape->watermark, values[position]))
+					 : errdetail("A row without a key cannot be found again."),
+					 errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
+							 quote_identifier(shape->columns[shape->key[i]].name))));
+	if (position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("null watermark in source %s", stage->job->source_name),
+				 errdetail("Nothing tells whether a row without a watermark is new."),
+				 errhint("Fill in %s at the source, or set the option \"null_watermark\" to \"skip\".",
+						 stage->job->watermark)));
+}
+
+/* may this row open the next batch? Not inside a tie that a bound cannot cut. */
+static bool
+may_cut_before(const Stage *stage, Datum *values, bool *nulls)
+{
+	int			position = stage->shape->watermark_position;
+
+	if (position < 0 || stage->cut_at_key)
+		return true;
+	if (nulls[position] || !stage->has_last)
+		return nulls[position] == stage->has_last;
+	return watermark_compare(stage->shape->watermark, values[position], stage->last_watermark) != 0;
+}
+
+static void
+add_row(Stage *stage, Datum *values, bool *nulls)
+{
+	tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
+	stage->nrows++;
+	remember_newest(stage, values, nulls);
+}
+
+bool
+stage_put(Stage *stage, Datum *values, bool *nulls)
+{
+	bool		watches_ties = stage->batch_rows > 0 && !stage->cut_at_key;
+	bool		closes_batch;
+
+	check_row(stage, values, nulls);
+	if (stage->batch_rows > 0 && stage->nrows >= stage->batch_rows &&
+		may_cut_before(stage, values, nulls))
+	{
+		MemoryContext old = MemoryContextSwitchTo(stage->context);
+		HeapTuple	tuple = heap_form_tuple(stage->shape->desc, values, nulls);
+
+		stage->carried = minimal_tuple_from_heap_tuple(tuple);
+		heap_freetuple(tuple);
+		MemoryContextSwitchTo(old);
+		return false;
+	}
+	add_row(stage, values, nulls);
+	closes_batch = stage->batch_rows > 0 && stage->nrows >= stage->batch_rows;
+	if (watches_ties || closes_batch)
+		remember_place(stage, values, nulls);
+	if (closes_batch && stage->cut_at_key && stage->has_last)
+	{
+		MemoryContext old;
+
+		list_free_deep(stage->last_key);
+		old = MemoryContextSwitchTo(stage->context);
+		stage->last_key = key_as_text(stage->shape, values);
+		MemoryContextSwitchTo(old);
+	}
+	return true;
+}
+
+void
+stage_forget_carried(Stage *stage)
+{
+	if (stage->carried)
+		heap_free_minimal_tuple(stage->carried);
+	stage->carried = NULL;
+}
+
+void
+stage_begin_batch(Stage *stage)
+{
+	MemoryContext old = MemoryContextSwitchTo(stage->context);
+
+	stage->rows = tuplestore_begin_heap(false, false, work_mem);
+	stage->nrows = 0;
+	stage->nsuperseded = 0;
+	if (stage->carried)
+	{
+		MinimalTuple carried = stage->carried;
+		TupleTableSlot *slot = MakeSingleTupleTableSlot(stage->shape->desc, &TTSOpsMinimalTuple);
+
+		ExecStoreMinimalTuple(carried, slot, false);
+		slot_getallattrs(slot);
+		stage->carried = NULL;
+		stage_put(stage, slot->tts_values, slot->tts_isnull);
+		ExecDropSingleTupleTableSlot(slot);
+		heap_free_minimal_tuple(carried);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+void
+stage_end_batch(Stage *stage)
+{
+	if (stage->rows)
+		tuplestore_end(stage->rows);
+	stage->rows = NULL;
+	stage->nrows = 0;
+}
+
+QueryEnvironment *
+stage_environment(Stage *stage)
+{
+	QueryEnvironment *environment = create_queryEnv();
+	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
+
+	enr->md.name = STAGE_NAME;
+	enr->md.reliddesc = InvalidOid;
+	enr->md.tupdesc = stage->shape->desc;
+	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
+	enr->md.enrtuples = stage->nrows;
+	enr->reldata = stage->rows;
+	register_ENR(environment, enr);
+	return environment;
+}
+
+/*
+ * The rows have come in reading order, so the last of a key is the newest.
+ * The executor's sort finds it; the number of a row is its place in the store.
+ */
+void
+stage_reduce(Stage *stage)
+{
+	const Shape *shape = stage->shape;
+	StringInfoData columns;
+	StringInfoData key;
+	DestReceiver *dest;
+	Tuplestorestate *reduced;
+	ExecuteCounts counts;
+	MemoryContext old;
+
+	if (shape->key_is_unique || shape->nkeys == 0 || stage->nrows < 2)
+		return;
+
+	initStringInfo(&columns);
+	for (int i = 0; i < shape->desc->natts; i++)
+		appendStringInfo(&columns, "%sc%d", i ? ", " : "", i);
+	initStringInfo(&key);
+	for (int i = 0; i < shape->nkeys; i++)
+		appendStringInfo(&key, "%sc%d", i ? ", " : "", shape->key[i]);
+
+	old = MemoryContextSwitchTo(stage->context);
+	reduced = tuplestore_begin_heap(false, false, work_mem);
+	MemoryContextSwitchTo(old);
+	dest = CreateDestReceiver(DestTuplestore);
+	SetTuplestoreDestReceiverParams(dest, reduced, stage->context, false, NULL, NULL);
+	counts = execute_statement(psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
+										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
+										STAGE_NAME " AS s(%s)) n ORDER BY %s, place DESC) d ORDER BY place",
+										columns.data, key.data, columns.data, key.data),
+							   stage_environment(stage), dest);
+
+	tuplestore_end(stage->rows);
+	stage->rows = reduced;
+	stage->nsuperseded = stage->nrows - (int64) counts.processed;
+	stage->nrows = counts.processed;
+}

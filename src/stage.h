@@ -1,0 +1,69 @@
+/*
+ * stage.h
+ *		The rows of one batch, between being read and being applied.
+ */
+#ifndef INCLOAD_STAGE_H
+#define INCLOAD_STAGE_H
+
+#include "postgres.h"
+
+#include "utils/queryenvironment.h"
+#include "utils/tuplestore.h"
+
+#include "job.h"
+#include "shape.h"
+
+/* the name under which statements see the staged rows */
+#define STAGE_NAME "incload_stage"
+
+typedef struct Stage
+{
+	const Shape *shape;
+	const Job  *job;
+	NullWatermark null_watermark;
+	int64		batch_rows;		/* a batch is full from here on; 0: never */
+	bool		cut_at_key;		/* a batch may end inside a tie; else it goes on to its end */
+
+	/* the batch */
+	MemoryContext context;
+	Tuplestorestate *rows;
+	int64		nrows;			/* rows in it now */
+	int64		nsuperseded;	/* rows that gave way to a newer one of the same key */
+
+	/* what was put in so far, over all batches */
+	bool		has_last;		/* whether the last row put in had a watermark */
+	Datum		last_watermark; /* of the last row put in, in reading order */
+	List	   *last_key;		/* its key as text (char *), where cut_at_key */
+	bool		has_newest;
+	Datum		newest_watermark;	/* the largest of all */
+
+	/* a row that was read but belongs to the next batch */
+	MinimalTuple carried;
+} Stage;
+
+extern Stage *stage_create(const Job *job, const Shape *shape, int64 batch_rows,
+						   bool cut_at_key, MemoryContext context);
+
+/* starts a batch, with the row that the last one left over if there is one */
+extern void stage_begin_batch(Stage *stage);
+
+/* forgets a row left over: the next read starts again from the last bound */
+extern void stage_forget_carried(Stage *stage);
+
+/*
+ * Puts a row in. False when it was not taken into this batch, which is full:
+ * the row is kept for the next, and the reader has to stop. A NULL in the key
+ * is an ERROR (23502), so is a missing watermark where the policy says so.
+ */
+extern bool stage_put(Stage *stage, Datum *values, bool *nulls);
+
+/* keeps of each key the row that was read last */
+extern void stage_reduce(Stage *stage);
+
+/* what makes a statement see the rows as STAGE_NAME */
+extern QueryEnvironment *stage_environment(Stage *stage);
+
+/* lets the rows go; before a commit */
+extern void stage_end_batch(Stage *stage);
+
+#endif							/* INCLOAD_STAGE_H */

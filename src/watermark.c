@@ -1,0 +1,144 @@
+/*
+ * watermark.c
+ *		Watermark values, and bounds between them.
+ *
+ * A value is parsed and printed by its type's own functions, under the fixed
+ * formats of the owner bracket (role.c), so that it survives being stored as
+ * text to the last digit.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/pg_locale.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "watermark.h"
+
+/*
+ * The types a watermark can have: those whose order is total and the same on
+ * every server. Floating point is not among them (NaN, and values that no two
+ * sides print alike), nor is an interval.
+ */
+static bool
+kind_of(Oid type, Oid collation, WatermarkKind *kind)
+{
+	switch (type)
+	{
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			*kind = WATERMARK_TIME;
+			return true;
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case NUMERICOID:
+		case OIDOID:
+		case XID8OID:
+		case PG_LSNOID:
+			*kind = WATERMARK_NUMBER;
+			return true;
+		case UUIDOID:
+		case BYTEAOID:
+			*kind = WATERMARK_ORDERED;
+			return true;
+		case TEXTOID:
+		case VARCHAROID:
+			/* other collations differ between servers and their libraries */
+			*kind = WATERMARK_ORDERED;
+			return collation == C_COLLATION_OID;
+		default:
+			return false;
+	}
+}
+
+bool
+watermark_type_fits(Oid type, Oid collation)
+{
+	WatermarkKind kind;
+
+	return kind_of(getBaseType(type), collation, &kind);
+}
+
+WatermarkType *
+watermark_type(Oid type, Oid collation)
+{
+	WatermarkType *wt = palloc0(sizeof(WatermarkType));
+	Oid			base = getBaseType(type);
+	Oid			function;
+	bool		varlena;
+	TypeCacheEntry *entry;
+
+	if (!kind_of(base, collation, &wt->kind))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("type %s cannot be a watermark", format_type_be(type)),
+				 base == TEXTOID || base == VARCHAROID
+				 ? errdetail("Text is ordered differently from server to server, except under collation \"C\".")
+				 : errdetail("A watermark needs a total order that is the same on every server."),
+				 errhint("Use a timestamp, date, integer, numeric, uuid, bytea, pg_lsn or xid8, or text COLLATE \"C\".")));
+
+	entry = lookup_type_cache(base, TYPECACHE_CMP_PROC);
+	wt->type = base;
+	wt->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
+	get_typlenbyval(base, &wt->length, &wt->by_value);
+	wt->sql_name = format_type_extended(base, -1, FORMAT_TYPE_FORCE_QUALIFY);
+	fmgr_info(entry->cmp_proc, &wt->compare);
+	getTypeInputInfo(base, &function, &wt->input_param);
+	fmgr_info(function, &wt->input);
+	getTypeOutputInfo(base, &function, &varlena);
+	fmgr_info(function, &wt->output);
+	return wt;
+}
+
+Datum
+watermark_parse(const WatermarkType *type, const char *text)
+{
+	return InputFunctionCall((FmgrInfo *) &type->input, (char *) text, type->input_param, -1);
+}
+
+char *
+watermark_print(const WatermarkType *type, Datum value)
+{
+	return OutputFunctionCall((FmgrInfo *) &type->output, value);
+}
+
+Datum
+watermark_copy(const WatermarkType *type, Datum value)
+{
+	return datumCopy(value, type->by_value, type->length);
+}
+
+int
+watermark_compare(const WatermarkType *type, Datum a, Datum b)
+{
+	return DatumGetInt32(FunctionCall2Coll((FmgrInfo *) &type->compare, type->collation, a, b));
+}
+
+char *
+watermark_literal(const WatermarkType *type, Datum value)
+{
+	return psprintf("%s::%s", quote_literal_cstr(watermark_print(type, value)), type->sql_name);
+}
+
+int
+bound_compare(const WatermarkType *type, const Bound *a, const Bound *b)
+{
+	int			order;
+
+	if (!a->is_set || !b->is_set)
+		return (int) a->is_set - (int) b->is_set;
+	order = watermark_compare(type, a->value, b->value);
+	return order != 0 ? order : (int) a->side - (int) b->side;
+}
+
+const char *
+bound_side_name(BoundSide side)
+{
+	return side == BOUND_BEFORE ? "before" : "after";
+}

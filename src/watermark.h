@@ -1,0 +1,77 @@
+/*
+ * watermark.h
+ *		Watermark values, and bounds between them.
+ */
+#ifndef INCLOAD_WATERMARK_H
+#define INCLOAD_WATERMARK_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "nodes/pg_list.h"
+
+/* WatermarkKind: how a value relates to the source's clock */
+typedef enum WatermarkKind
+{
+	WATERMARK_TIME,				/* comes from the source's clock: date, timestamp, timestamptz */
+	WATERMARK_NUMBER,			/* smallint, integer, bigint, numeric, oid, xid8, pg_lsn */
+	WATERMARK_ORDERED			/* any other type with a total order: uuid, text under C, bytea */
+} WatermarkKind;
+
+/* WatermarkType: a type that a watermark can have, with what it takes to handle its values */
+typedef struct WatermarkType
+{
+	Oid			type;
+	Oid			collation;
+	WatermarkKind kind;
+	bool		by_value;
+	int16		length;
+	char	   *sql_name;		/* schema-qualified, for literals */
+	FmgrInfo	compare;
+	FmgrInfo	input;
+	Oid			input_param;
+	FmgrInfo	output;
+} WatermarkType;
+
+typedef enum BoundSide
+{
+	BOUND_BEFORE,				/* just below every row that has the value */
+	BOUND_AFTER					/* just above every row that has the value */
+} BoundSide;
+
+/*
+ * Bound: a place between watermarks. No value needs a predecessor. With a
+ * tie_key (char * for each key column), the place is inside the rows that
+ * have the value: after the one with this key, in the source's key order.
+ */
+typedef struct Bound
+{
+	bool		is_set;			/* else: below everything, or above everything */
+	Datum		value;
+	BoundSide	side;
+	List	   *tie_key;
+} Bound;
+
+/*
+ * Prepares a type for use as watermark. 42804 with a hint where it has no
+ * order that both sides agree on.
+ */
+extern WatermarkType *watermark_type(Oid type, Oid collation);
+
+/* the same as a question: can a column of this type be a watermark? */
+extern bool watermark_type_fits(Oid type, Oid collation);
+
+extern Datum watermark_parse(const WatermarkType *type, const char *text);
+extern char *watermark_print(const WatermarkType *type, Datum value);
+extern Datum watermark_copy(const WatermarkType *type, Datum value);
+extern int	watermark_compare(const WatermarkType *type, Datum a, Datum b);
+
+/* an SQL literal of the type, whose meaning no setting changes */
+extern char *watermark_literal(const WatermarkType *type, Datum value);
+
+/* orders bounds; one that is not set comes first. Tie keys are not compared. */
+extern int	bound_compare(const WatermarkType *type, const Bound *a, const Bound *b);
+
+extern const char *bound_side_name(BoundSide side);
+
+#endif							/* INCLOAD_WATERMARK_H */
