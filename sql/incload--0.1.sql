@@ -48,6 +48,8 @@ CREATE TABLE incload.checkpoint_store (
     tie_key         text[],
     noted_bounds    jsonb NOT NULL DEFAULT '[]',
     guarantee       text CHECK (guarantee IN ('exact', 'settle')),
+    held_back_by    text,
+    epoch           text,
     loaded_to       text,
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((bound IS NULL) = (bound_side IS NULL)),
@@ -123,7 +125,7 @@ COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to wher
 
 CREATE VIEW incload.checkpoint WITH (security_barrier) AS
 SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
-       c.guarantee, c.loaded_to, c.updated_at
+       c.guarantee, c.held_back_by, c.epoch, c.loaded_to, c.updated_at
 FROM incload.checkpoint_store c
 JOIN incload.job_store j USING (job_id)
 WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
@@ -173,6 +175,7 @@ SELECT j.job,
        s.lag,
        c.bound AS checkpoint,
        c.guarantee,
+       c.held_back_by,
        s.rows_read AS last_rows,
        l.pid,
        CASE WHEN e.status <> 'succeeded'
@@ -202,6 +205,7 @@ ORDER BY CASE WHEN l.pid IS NOT NULL THEN 3
               ELSE 0 END, j.job;
 COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error';
 COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
+COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
 
 GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status TO PUBLIC;

@@ -50,7 +50,7 @@ type_is_time(Oid type)
 	return base == TIMESTAMPTZOID || base == TIMESTAMPOID || base == DATEOID;
 }
 
-/* what the name says, in points and in words */
+/* what the name says, in points and in words: the rule's order, whatever the catalogs say */
 static int
 score_name(WatermarkNature nature, StringInfo reason)
 {
@@ -58,47 +58,47 @@ score_name(WatermarkNature nature, StringInfo reason)
 	{
 		case NATURE_UPDATED:
 			reason_add(reason, "by its name set at every change of a row");
-			return 70;
+			return 80;
 		case NATURE_LAST:
 			reason_add(reason, "by its name set at some changes of a row, not at all of them");
-			return 55;
+			return 58;
 		case NATURE_CREATED:
 			reason_add(reason, "by its name set once, when a row is made: later changes are not seen");
-			return 39;
+			return 37;
 		case NATURE_PLAIN:
 			reason_add(reason, "a time, though its name does not say when it is set");
-			return 35;
+			return 32;
 		case NATURE_UNLIKELY:
 			reason_add(reason, "by its name a time that means something else than when a row was written");
-			return 5;
+			return 3;
 	}
 	return 0;
 }
 
-/* what the catalogs say, in points and in words */
+/* what the catalogs say, in points and in words: at most 20, less than lies between names */
 static int
 score_facts(const SourceFacts *facts, const SourceColumn *column, Oid type, StringInfo reason)
 {
 	int			score = 0;
 
 	if (getBaseType(type) == TIMESTAMPTZOID)
-		score += 10;
+		score += 6;
 	else if (getBaseType(type) == TIMESTAMPOID)
 	{
-		score += 6;
+		score += 4;
 		reason_add(reason, "without time zone");
 	}
 	else if (getBaseType(type) == DATEOID)
 		reason_add(reason, "a date: a whole day is read again by each run");
 
 	if (column && column->not_null)
-		score += 5;
+		score += 4;
 	else if (facts->kind != RELKIND_VIEW)
 		reason_add(reason, "may be NULL");
 
 	if (column && column->leads_index)
 	{
-		score += 15;
+		score += 10;
 		reason_add(reason, "leads an index at the source");
 	}
 	else if (facts_takes_index(facts))
@@ -141,7 +141,7 @@ candidate_of_column(const Job *job, const SourceFacts *facts, Form_pg_attribute 
 		}
 		else
 			return NULL;
-		score = candidate->is_possible ? 18 : 3;
+		score = candidate->is_possible ? 14 : 3;
 	}
 	score += score_facts(facts, column, att->atttypid, &reason);
 	candidate->suggestion = suggestion_new("watermark", name, score, reason.data);

@@ -271,9 +271,11 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	char	  **v;
 
 	rows = catalog_query(for_update
-						 ? "SELECT bound, bound_side, tie_key, noted_bounds, guarantee, loaded_to"
+						 ? "SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
+						 " held_back_by, epoch, loaded_to"
 						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint FOR UPDATE"
-						 : "SELECT bound, bound_side, tie_key, noted_bounds, guarantee, loaded_to"
+						 : "SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
+						 " held_back_by, epoch, loaded_to"
 						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint", 1, params);
 	if (rows->nrows == 0)
 		ereport(ERROR,
@@ -285,23 +287,25 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	row->tie_key = names_from_array(v[2]);
 	row->noted_bounds = v[3];
 	row->guarantee = v[4];
-	row->loaded_to = v[5];
+	row->held_back_by = v[5];
+	row->epoch = v[6];
+	row->loaded_to = v[7];
 	return row;
 }
 
 void
 catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 {
-	const char *params[7] = {
+	const char *params[9] = {
 		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
 		row->tie_key ? names_to_array(row->tie_key) : NULL,
-		row->noted_bounds, row->guarantee, row->loaded_to
+		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->loaded_to
 	};
 
 	catalog_query("UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
 				  " tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
-				  " loaded_to = $7, updated_at = clock_timestamp() WHERE job_id = $1::bigint",
-				  7, params);
+				  " held_back_by = $7, epoch = $8, loaded_to = $9,"
+				  " updated_at = clock_timestamp() WHERE job_id = $1::bigint", 9, params);
 }
 
 void
@@ -323,16 +327,25 @@ catalog_next_run_id(void)
 void
 catalog_event(const Job *job, const char *code, const char *message, const char *details)
 {
-	const char *params[6] = {
+	const char *params[7] = {
 		psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message,
-		details ? details : "{}"
+		details ? details : "{}", GetUserNameFromId(GetUserId(), false)
 	};
-	char	   *actor = GetUserNameFromId(GetUserId(), false);
-	const char *with_actor[7];
 
-	memcpy(with_actor, params, sizeof(params));
-	with_actor[6] = actor;
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
 				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
-				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, with_actor);
+				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, params);
+}
+
+void
+catalog_event_once(const Job *job, const char *code, const char *cause, const char *message)
+{
+	const char *params[6] = {
+		psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message, cause
+	};
+
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
+				  " SELECT $1::bigint, $2, $3::name, 'ticket', $4, $5, jsonb_build_object('cause', $6)"
+				  " WHERE NOT EXISTS (SELECT FROM incload.event_store e WHERE e.job_id = $1::bigint"
+				  "  AND e.code = $4 AND e.details->>'cause' = $6)", 6, params);
 }

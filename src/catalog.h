@@ -22,6 +22,8 @@ typedef struct CheckpointRow
 	List	   *tie_key;		/* of char * */
 	char	   *noted_bounds;	/* jsonb text */
 	char	   *guarantee;
+	char	   *held_back_by;
+	char	   *epoch;
 	char	   *loaded_to;
 } CheckpointRow;
 
@@ -56,5 +58,9 @@ extern int64 catalog_next_run_id(void);
 /* records what happened to a job; details is the text of a JSON object or NULL */
 extern void catalog_event(const Job *job, const char *code, const char *message,
 						  const char *details);
+
+/* a ticket for what goes on from run to run: recorded once for each "cause" */
+extern void catalog_event_once(const Job *job, const char *code, const char *cause,
+							   const char *message);
 
 #endif							/* INCLOAD_CATALOG_H */

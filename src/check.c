@@ -37,6 +37,16 @@ check_add(Check *check, const char *severity, const char *code, char *message, c
 	check->findings = lappend(check->findings, finding);
 }
 
+/* details of errors may have several lines; a finding has one */
+static char *
+one_line(char *text)
+{
+	for (char *p = text; *p; p++)
+		if (*p == '\n' || *p == '\t')
+			*p = ' ';
+	return text;
+}
+
 /* an error as one line of text */
 static char *
 error_text(const ErrorData *error)
@@ -49,7 +59,7 @@ error_text(const ErrorData *error)
 		appendStringInfo(&buf, ". %s", error->detail);
 	if (error->hint)
 		appendStringInfo(&buf, " %s", error->hint);
-	return buf.data;
+	return one_line(buf.data);
 }
 
 /*
@@ -146,10 +156,10 @@ check_record(Check *check)
 	v = rows->value[0];
 	if (strcmp(v[1], "succeeded") != 0)
 		check_add(check, strcmp(v[1], "failed") == 0 ? "error" : "warning", "last_run_failed",
-				  psprintf("the last run, number %s, %s: %s: %s%s%s", v[0],
-						   strcmp(v[1], "failed") == 0 ? "failed" : "was cancelled",
-						   v[2] ? v[2] : "no SQLSTATE", v[3] ? v[3] : "no message",
-						   v[4] ? ". " : "", v[4] ? v[4] : ""), NULL);
+				  one_line(psprintf("the last run, number %s, %s: %s: %s%s%s", v[0],
+									strcmp(v[1], "failed") == 0 ? "failed" : "was cancelled",
+									v[2] ? v[2] : "no SQLSTATE", v[3] ? v[3] : "no message",
+									v[4] ? ". " : "", v[4] ? v[4] : "")), NULL);
 }
 
 /* all rules, each as far as what it needs could be had */
@@ -171,7 +181,7 @@ examine(Check *check)
 		attempt(check, build_shape, "job_cannot_run"))
 	{
 		attempt(check, check_types, "job_cannot_run");
-		attempt(check, check_filter, "job_cannot_run");
+		attempt(check, check_reading, "job_cannot_run");
 	}
 	if (check->source)
 		source_release(check->source);

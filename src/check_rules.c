@@ -407,9 +407,14 @@ filter_above_wrapper(char *plan)
 	return NULL;
 }
 
-/* reads the plan of a run after the first, whose query has a bound */
+/*
+ * check_reading
+ *		Has the reading query of a run after the first planned, with a bound on
+ *		the watermark. That alone finds out what the owner may not read, there
+ *		or here; and the plan shows a condition that a wrapper keeps back.
+ */
 void
-check_filter(Check *check)
+check_reading(Check *check)
 {
 	const Job  *job = check->job;
 	Source	   *source = check->source;
@@ -417,10 +422,6 @@ check_filter(Check *check)
 	char	   *sql;
 	char	   *kept_back;
 
-	/* the copy reader sends the whole query */
-	if (source->routine->outlives_commit || source->is_local ||
-		(check->shape->watermark == NULL && job->options->filter == NULL))
-		return;
 	if (check->shape->watermark)
 	{
 		window.low.is_set = true;
@@ -430,7 +431,9 @@ check_filter(Check *check)
 	sql = query_read(check->shape, source->routine->from_clause(source), job->options->filter,
 					 &window, READ_ANY_ORDER, 0);
 	kept_back = filter_above_wrapper(facts_plan(source, sql));
-	if (kept_back == NULL)
+
+	/* where the source is such a table itself, that is its server's affair */
+	if (kept_back == NULL || source->routine->outlives_commit)
 		return;
 	check_add(check, "warning", "filter_not_shipped",
 			  psprintf("a condition is not sent to the source but applied here, after its rows were fetched: %s",

@@ -35,7 +35,7 @@ noted_from_json(const char *json, const WatermarkType *type)
 
 	if (strcmp(json, "[]") == 0)
 		return NIL;
-	rows = catalog_query("SELECT n->>'bound', n->>'side', n->>'at'"
+	rows = catalog_query("SELECT n->>'bound', n->>'side', n->>'at', n->>'waits'"
 						 " FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS e(n, i) ORDER BY i",
 						 1, params);
 	for (int i = 0; i < rows->nrows; i++)
@@ -46,6 +46,9 @@ noted_from_json(const char *json, const WatermarkType *type)
 		note->bound.value = watermark_parse(type, rows->value[i][0]);
 		note->bound.side = side_from_text(rows->value[i][1]);
 		note->at = DatumGetTimestampTz(timestamptz_from_text(rows->value[i][2]));
+		/* virtual transactions have neither blanks nor commas */
+		for (char *word = strtok(rows->value[i][3], " "); word; word = strtok(NULL, " "))
+			note->waits = lappend(note->waits, word);
 		noted = lappend(noted, note);
 	}
 	return noted;
@@ -67,8 +70,11 @@ noted_to_json(List *noted, const WatermarkType *type)
 			appendStringInfoChar(&buf, ',');
 		appendStringInfoString(&buf, "{\"bound\":");
 		escape_json(&buf, watermark_print(type, note->bound.value));
-		appendStringInfo(&buf, ",\"side\":\"%s\",\"at\":\"%s\"}",
+		appendStringInfo(&buf, ",\"side\":\"%s\",\"at\":\"%s\",\"waits\":\"",
 						 bound_side_name(note->bound.side), timestamptz_to_str(note->at));
+		for (int i = 0; i < list_length(note->waits); i++)
+			appendStringInfo(&buf, "%s%s", i ? " " : "", (char *) list_nth(note->waits, i));
+		appendStringInfoString(&buf, "\"}");
 	}
 	appendStringInfoChar(&buf, ']');
 	return buf.data;
@@ -82,6 +88,8 @@ checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update)
 
 	checkpoint->job_id = job_id;
 	checkpoint->guarantee = row->guarantee;
+	checkpoint->held_back_by = row->held_back_by;
+	checkpoint->epoch = row->epoch;
 	checkpoint->loaded_to = row->loaded_to;
 	if (type == NULL)
 		return checkpoint;
@@ -109,6 +117,8 @@ checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type)
 	}
 	row.noted_bounds = type ? noted_to_json(checkpoint->noted, type) : "[]";
 	row.guarantee = (char *) checkpoint->guarantee;
+	row.held_back_by = (char *) checkpoint->held_back_by;
+	row.epoch = (char *) checkpoint->epoch;
 	row.loaded_to = checkpoint->loaded_to;
 	catalog_write_checkpoint(checkpoint->job_id, &row);
 }

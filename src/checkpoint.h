@@ -11,11 +11,16 @@
 
 #include "watermark.h"
 
-/* NotedBound: a bound that was the newest at that time of the source's clock */
+/*
+ * NotedBound: a bound that will be settled once each of some virtual
+ * transactions of the source is over, or, where those cannot be seen, once it
+ * is old enough.
+ */
 typedef struct NotedBound
 {
 	Bound		bound;
-	TimestampTz at;
+	TimestampTz at;				/* when it was noted, by the source's clock */
+	List	   *waits;			/* of char *: virtual transactions, as pg_locks names them */
 } NotedBound;
 
 /* Checkpoint: incload.checkpoint, its values as the watermark's type has them */
@@ -25,6 +30,8 @@ typedef struct Checkpoint
 	Bound		bound;			/* everything below it is loaded */
 	List	   *noted;			/* of NotedBound *, oldest first */
 	const char *guarantee;		/* NULL before the first run */
+	const char *held_back_by;	/* NULL: nothing */
+	const char *epoch;			/* of the source, at the last run */
 	char	   *loaded_to;		/* the newest watermark ever loaded, as text */
 } Checkpoint;
 

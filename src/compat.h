@@ -9,6 +9,7 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_namespace.h"
 #include "executor/executor.h"
 #include "utils/acl.h"
 
@@ -25,6 +26,21 @@
 #define compat_ExecutorRun(qd, dir, n) ExecutorRun(qd, dir, n)
 #else
 #define compat_ExecutorRun(qd, dir, n) ExecutorRun(qd, dir, n, false)
+#endif
+
+/* 18 can leave room in front of the tuple */
+#if PG_VERSION_NUM >= 180000
+#define compat_minimal_tuple(tuple) minimal_tuple_from_heap_tuple(tuple, 0)
+#else
+#define compat_minimal_tuple(tuple) minimal_tuple_from_heap_tuple(tuple)
+#endif
+
+/* 16 has one function for the rights on every kind of object */
+#if PG_VERSION_NUM >= 160000
+#define compat_schema_aclcheck(schema, role, mode) \
+	object_aclcheck(NamespaceRelationId, schema, role, mode)
+#else
+#define compat_schema_aclcheck(schema, role, mode) pg_namespace_aclcheck(schema, role, mode)
 #endif
 
 /* 16 split "may act as" from "is a member of" */

@@ -3,13 +3,20 @@
  *		The settled horizon of a source: the bound below which no transaction
  *		there can still add a row.
  *
- * So far a row counts as settled a fixed time after it could be seen: for a
- * time, the source's clock less SETTLE_MS; for any other type, the newest value
- * that was noted so long ago.
+ * The order is all, and each step is a statement of its own, outside of any
+ * transaction there:
+ * 1. the bound: the clock less a margin, or the newest id;
+ * 2. who is open now (witness.c);
+ * 3. only then the snapshot that reads the rows (run.c).
  *
- * A time without zone is taken to be in the source server's default zone. Its
- * hour that comes twice when summer time ends must not hide rows: the bound is
- * the least local time of this instant and of the hours to come.
+ * Whoever was open at step 2 may add rows below the bound after step 3. For a
+ * time, such a row bears the start of its transaction: the bound goes down to
+ * the oldest start. Where a start cannot be had, and for an id, the bound is
+ * noted with the virtual transactions it waits for, and is settled in a later
+ * run, when all of those are gone.
+ *
+ * Where nobody can tell who is open, a row counts as settled when it is older
+ * than the option "settle".
  */
 #include "postgres.h"
 
@@ -20,52 +27,42 @@
 
 #include "compat.h"
 #include "horizon.h"
+#include "names.h"
 #include "query.h"
+#include "witness.h"
 
-#define SETTLE_MS 5000
+/*
+ * How far the bound stays behind the clock. now() is the time at which a
+ * statement arrived, and its transaction can be seen a little later; machines
+ * pause.
+ */
+#define MARGIN_MS 2000
 
-/* bounds noted closer together than this are of no use beside each other */
+/* noted bounds are thinned out beyond this */
+#define MAX_NOTED 16
+
+/* bounds that only time can settle are noted no closer together than this */
 #define NOTE_INTERVAL_MS 1000
 
-/* the clock that no row of the coming snapshot can be behind */
-static const char *
-clock_expression(Source *source)
-{
-	if (source->routine->outlives_commit)
-		return "pg_catalog.clock_timestamp()";
-	/* a local table under READ COMMITTED is read by a snapshot yet to be taken */
-	if (source->is_local && !IsolationUsesXactSnapshot())
-		return "pg_catalog.clock_timestamp()";
-	/* elsewhere the snapshot may be as old as this transaction */
-	return "pg_catalog.transaction_timestamp()";
-}
-
-static TimestampTz
-ask_clock(Source *source)
-{
-	TextRows   *rows = source->routine->ask(source, psprintf("SELECT %s", clock_expression(source)));
-
-	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in,
-												   CStringGetDatum(rows->value[0][0]),
-												   ObjectIdGetDatum(InvalidOid),
-												   Int32GetDatum(-1)));
-}
-
-/* the bound for a watermark that comes from the source's clock */
+/*
+ * The bound of an instant for the watermark's type, rounded down. A time
+ * without zone is in the server's default zone; the hour that comes twice when
+ * summer time ends must not hide rows, so the bound is the least local time of
+ * this instant and of the hours to come.
+ */
 static Bound
-time_bound(Source *source, const Shape *shape, TimestampTz instant)
+time_bound(Source *source, const Shape *shape, TimestampTz at)
 {
 	Bound		bound = {.is_set = true, .side = BOUND_BEFORE};
-	char	   *literal = quote_literal_cstr(timestamptz_to_str(instant));
 	TextRows   *rows;
 
 	if (shape->watermark->type == TIMESTAMPTZOID)
 	{
-		bound.value = TimestampTzGetDatum(instant);
+		bound.value = TimestampTzGetDatum(at);
 		return bound;
 	}
 	rows = source->routine->ask(source, psprintf(
-		"SELECT pg_catalog.min(l)::%s FROM"
+		"SELECT pg_catalog.min(n.l)::%s FROM"
 		" (SELECT %s::pg_catalog.timestamptz AS c,"
 		"   (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone') AS zone) s,"
 		" LATERAL (SELECT pg_catalog.timezone(s.zone, s.c) AS l UNION ALL"
@@ -73,68 +70,237 @@ time_bound(Source *source, const Shape *shape, TimestampTz instant)
 		"     pg_catalog.date_trunc('hour', s.c) + '15 minutes'::pg_catalog.interval,"
 		"     s.c + '4 hours'::pg_catalog.interval, '15 minutes'::pg_catalog.interval) t"
 		"   WHERE t >= s.c) n",
-		shape->watermark->sql_name, literal));
+		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at))));
 	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
 	return bound;
 }
 
-/*
- * The newest bound that was noted long enough ago; and the notes for the next
- * run, with the newest value that the source has now.
- */
-static void
-noted_bound(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
-			Horizon *horizon)
+/* the newest value that the source has; not set where there is none */
+static Bound
+newest_bound(Source *source, const Job *job, const Shape *shape)
 {
-	TimestampTz settled = TimestampTzPlusMilliseconds(horizon->source_clock, -SETTLE_MS);
-	NotedBound *last = NULL;
+	Bound		bound = {.side = BOUND_AFTER};
 	TextRows   *rows;
+
+	rows = source->routine->ask(source, query_newest(shape, source->routine->from_clause(source),
+													 job->options->filter));
+	if (rows->nrows == 0)
+		return bound;
+	bound.is_set = true;
+	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
+	return bound;
+}
+
+static List *
+still_open(List *waits, List *open)
+{
+	List	   *left = NIL;
+	ListCell   *lw;
+	ListCell   *lo;
+
+	foreach(lw, waits)
+		foreach(lo, open)
+			if (strcmp(lfirst(lw), lfirst(lo)) == 0)
+			{
+				left = lappend(left, lfirst(lw));
+				break;
+			}
+	return left;
+}
+
+static void
+settle_at(Horizon *horizon, const Shape *shape, const Bound *bound)
+{
+	if (bound_compare(shape->watermark, bound, &horizon->bound) > 0)
+		horizon->bound = *bound;
+}
+
+/* of noted bounds that wait, the first and the last matter most */
+static List *
+thin_out(List *noted)
+{
+	List	   *kept = NIL;
+
+	if (list_length(noted) <= MAX_NOTED)
+		return noted;
+	for (int i = 0; i < list_length(noted); i++)
+		if (i == 0 || i == list_length(noted) - 1 || i % 2 == 1)
+			kept = lappend(kept, list_nth(noted, i));
+	return kept;
+}
+
+/* bounds of earlier runs: settled where all they waited for is gone, else kept */
+static void
+review_noted(Horizon *horizon, const Shape *shape, const Checkpoint *checkpoint,
+			 const Witness *witness)
+{
 	ListCell   *lc;
 
+	/* in another epoch, the names of virtual transactions are used again */
+	if (checkpoint->epoch == NULL || strcmp(checkpoint->epoch, horizon->epoch) != 0)
+		return;
 	foreach(lc, checkpoint->noted)
 	{
 		NotedBound *note = lfirst(lc);
 
-		if (note->at <= settled)
-			horizon->bound = note->bound;
+		/* noted by another guarantee: it says nothing of who was open */
+		if (note->waits == NIL)
+			continue;
+		note->waits = still_open(note->waits, witness->open);
+		if (note->waits == NIL)
+			settle_at(horizon, shape, &note->bound);
+		else
+			horizon->noted = lappend(horizon->noted, note);
+	}
+}
+
+/* settles a bound now if it waits for nobody, else notes it for later */
+static void
+settle_or_note(Horizon *horizon, const Shape *shape, const Bound *bound, List *waits)
+{
+	NotedBound *note;
+	NotedBound *last = horizon->noted ? llast(horizon->noted) : NULL;
+
+	if (waits == NIL)
+	{
+		settle_at(horizon, shape, bound);
+		return;
+	}
+	/* a higher bound that waits for the same ones is worth more */
+	if (last && same_names(waits, last->waits))
+	{
+		last->bound = *bound;
+		return;
+	}
+	note = palloc0(sizeof(NotedBound));
+	note->bound = *bound;
+	note->at = horizon->source_clock;
+	note->waits = waits;
+	horizon->noted = thin_out(lappend(horizon->noted, note));
+}
+
+/* every row below was written by a transaction that is over */
+static void
+exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+			  const Checkpoint *checkpoint, const SourceState *state)
+{
+	bool		by_time = shape->watermark->kind == WATERMARK_TIME;
+	Bound		bound = {0};
+	Witness    *witness;
+	List	   *waits;
+
+	if (!by_time)
+		bound = newest_bound(source, job, shape);
+	witness = witness_open(source, state);
+	review_noted(horizon, shape, checkpoint, witness);
+
+	if (by_time)
+	{
+		TimestampTz at = TimestampTzPlusMilliseconds(state->clock, -MARGIN_MS);
+
+		/* this very transaction may go on to write, where the source is here */
+		if (source->is_local)
+			at = Min(at, GetCurrentTransactionStartTimestamp());
+		if (witness->oldest_start < at)
+		{
+			at = witness->oldest_start;
+			horizon->held_back_by = witness->oldest;
+			horizon->held_since = at;
+		}
+		bound = time_bound(source, shape, at);
+		waits = list_concat_copy(witness->unknown, witness->prepared);
+	}
+	else
+		waits = witness->writers;
+	if (bound.is_set)
+		settle_or_note(horizon, shape, &bound, waits);
+	if (waits != NIL && horizon->held_back_by == NULL)
+		horizon->held_back_by = psprintf("virtual transaction %s%s", (char *) linitial(waits),
+										 witness->prepared ? " (prepared)" : "");
+}
+
+/* nobody can tell who is open: what is old enough counts as settled */
+static void
+settled_by_age(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+			   const Checkpoint *checkpoint, TimestampTz clock)
+{
+	TimestampTz settled = TimestampTzPlusMilliseconds(clock, -job->options->settle);
+	NotedBound *last = NULL;
+	Bound		newest;
+	ListCell   *lc;
+
+	if (shape->watermark->kind == WATERMARK_TIME)
+	{
+		horizon->bound = time_bound(source, shape, settled);
+		return;
+	}
+	foreach(lc, checkpoint->noted)
+	{
+		NotedBound *note = lfirst(lc);
+
+		if (note->at <= settled && note->waits == NIL)
+			settle_at(horizon, shape, &note->bound);
 		else
 			horizon->noted = lappend(horizon->noted, note);
 		last = note;
 	}
-	/* a note that has become the horizon stays, or an idle source would have none */
-	if (horizon->noted == NIL && last != NULL)
-		horizon->noted = list_make1(last);
-
-	rows = source->routine->ask(source, query_newest(shape, source->routine->from_clause(source),
-													 job->options->filter));
-	if (rows->nrows == 1)
+	newest = newest_bound(source, job, shape);
+	if (newest.is_set &&
+		(last == NULL ||
+		 (bound_compare(shape->watermark, &newest, &last->bound) != 0 &&
+		  clock - last->at >= NOTE_INTERVAL_MS * INT64CONST(1000))))
 	{
 		NotedBound *note = palloc0(sizeof(NotedBound));
 
-		note->bound.is_set = true;
-		note->bound.side = BOUND_AFTER;
-		note->bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
-		note->at = horizon->source_clock;
-		if (last == NULL ||
-			(bound_compare(shape->watermark, &note->bound, &last->bound) != 0 &&
-			 note->at - last->at >= NOTE_INTERVAL_MS * INT64CONST(1000)))
-			horizon->noted = lappend(horizon->noted, note);
+		note->bound = newest;
+		note->at = clock;
+		horizon->noted = thin_out(lappend(horizon->noted, note));
 	}
+	else if (horizon->noted == NIL && last != NULL)
+		/* it has become the horizon, and says that this value is known */
+		horizon->noted = list_make1(last);
+}
+
+/* the clock of a source whose open transactions cannot be seen */
+static TimestampTz
+plain_clock(Source *source)
+{
+	/* its snapshot may be as old as this transaction */
+	return source->routine->outlives_commit ? GetCurrentTimestamp()
+		: GetCurrentTransactionStartTimestamp();
 }
 
 Horizon *
 horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint)
 {
 	Horizon    *horizon = palloc0(sizeof(Horizon));
+	SourceState *state;
 
 	horizon->guarantee = "settle";
-	horizon->source_clock = ask_clock(source);
+	horizon->source_clock = plain_clock(source);
 	if (shape->watermark == NULL)
 		return horizon;
-	if (shape->watermark->kind == WATERMARK_TIME)
-		horizon->bound = time_bound(source, shape,
-									TimestampTzPlusMilliseconds(horizon->source_clock, -SETTLE_MS));
+	if (!witness_possible(source))
+	{
+		settled_by_age(horizon, source, job, shape, checkpoint, horizon->source_clock);
+		return horizon;
+	}
+
+	state = witness_state(source);
+	horizon->source_clock = state->clock;
+	horizon->epoch = state->epoch;
+	if (state->in_recovery || !state->is_tables || shape->watermark->kind == WATERMARK_ORDERED)
+	{
+		TimestampTz clock = state->clock;
+
+		if (state->in_recovery && state->replayed_to != 0)
+			clock = Min(clock, state->replayed_to);
+		settled_by_age(horizon, source, job, shape, checkpoint, clock);
+	}
 	else
-		noted_bound(source, job, shape, checkpoint, horizon);
+	{
+		horizon->guarantee = "exact";
+		exact_horizon(horizon, source, job, shape, checkpoint, state);
+	}
 	return horizon;
 }

@@ -16,6 +16,9 @@ typedef struct Horizon
 {
 	Bound		bound;			/* not set: nothing is settled yet */
 	const char *guarantee;		/* "exact" or "settle" */
+	const char *held_back_by;	/* what keeps the bound from going further; NULL: nothing */
+	TimestampTz held_since;		/* when that began; 0: not known */
+	const char *epoch;			/* of the source: while it stays, virtual transactions keep their names */
 	List	   *noted;			/* of NotedBound *, for the checkpoint */
 	TimestampTz source_clock;	/* when the run began, by the source's clock */
 } Horizon;

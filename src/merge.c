@@ -8,6 +8,8 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
@@ -19,6 +21,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
@@ -168,6 +171,122 @@ may_suppress_updates(Oid target)
 }
 
 /*
+ * Can two rows that exchange a value run into a unique index on the way? They
+ * can where there is one besides the key's.
+ */
+static bool
+has_other_unique(const Job *job)
+{
+	Relation	rel = table_open(job->target, AccessShareLock);
+	List	   *indexes = RelationGetIndexList(rel);
+	int			unique = 0;
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(lc)));
+
+		if (HeapTupleIsValid(tuple))
+		{
+			if (((Form_pg_index) GETSTRUCT(tuple))->indisunique &&
+				((Form_pg_index) GETSTRUCT(tuple))->indimmediate)
+				unique++;
+			ReleaseSysCache(tuple);
+		}
+	}
+	table_close(rel, AccessShareLock);
+	return unique > 1;
+}
+
+/*
+ * May a changed row be deleted and inserted anew? Not where a foreign key
+ * would take other rows along, nor where the target has columns of its own.
+ */
+static bool
+may_replace_rows(const Job *job, const Shape *shape)
+{
+	Relation	rel = table_open(job->target, AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+	bool		result = true;
+
+	for (int i = 0; i < desc->natts && result; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		bool		is_loaded = att->attisdropped || att->attgenerated;
+
+		for (int c = 0; c < shape->ncolumns && !is_loaded; c++)
+			is_loaded = shape->columns[c].attnum == att->attnum;
+		result = is_loaded;
+	}
+	/* a table that is referred to has triggers for it */
+	if (rel->trigdesc)
+		for (int i = 0; i < rel->trigdesc->numtriggers && result; i++)
+			result = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) != RI_TRIGGER_PK;
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+char *
+merge_delete_differing_statement(const Job *job, const Shape *shape)
+{
+	return psprintf("DELETE FROM %s AS t USING " STAGE_NAME " AS s WHERE %s AND %s",
+					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
+					merge_differs_condition(shape, "t", "s"));
+}
+
+/*
+ * Runs the MERGE, or, where rows exchange unique values among themselves, what
+ * comes to the same: the rows that differ are deleted, and all of them inserted.
+ */
+static ExecuteCounts
+merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, QueryEnvironment *environment)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool exchanged = false;
+	ExecuteCounts done = {0};
+
+	if (mode != APPLY_MERGE || !has_other_unique(job) || !may_replace_rows(job, shape))
+		return execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+
+	BeginInternalSubTransaction("incload merge");
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		done = execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode != ERRCODE_UNIQUE_VIOLATION)
+			ReThrowError(error);
+		exchanged = true;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+
+	if (exchanged)
+	{
+		uint64		deleted = execute_statement(merge_delete_differing_statement(job, shape),
+												environment, NULL).processed;
+
+		done = execute_statement(merge_apply_statement(job, shape, APPLY_INSERT_NEW), environment, NULL);
+		done.merge_inserted -= deleted;
+		done.merge_updated = deleted;
+	}
+	return done;
+}
+
+/*
  * The executor counts an insert that a trigger refused as an action taken, and
  * not as a row written; of an update that was refused it counts nothing. So
  * where a trigger may refuse updates, what differs is counted beforehand.
@@ -185,7 +304,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 		may_suppress_updates(job->target))
 		differing = execute_statement(merge_differing_statement(job, shape), environment,
 									  NULL).processed;
-	done = execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+	done = merge_or_replace(job, shape, mode, environment);
 
 	inserted = done.processed - done.merge_updated;
 	suppressed = done.merge_inserted - inserted;

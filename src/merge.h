@@ -44,6 +44,9 @@ extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
 
+/* deletes target rows that are staged with another image */
+extern char *merge_delete_differing_statement(const Job *job, const Shape *shape);
+
 /* counts staged rows that the target has with another image */
 extern char *merge_differing_statement(const Job *job, const Shape *shape);
 

@@ -36,10 +36,31 @@ relation_parse(const char *name)
 	return makeRangeVarFromNameList(parts);
 }
 
+/* the server's own message would come without a way out */
+static void
+require_schema_usage(const char *schema)
+{
+	Oid			namespace = get_namespace_oid(schema, true);
+	char	   *role = GetUserNameFromId(GetUserId(), false);
+
+	if (OidIsValid(namespace) &&
+		compat_schema_aclcheck(namespace, GetUserId(), ACL_USAGE) != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for schema %s", schema),
+				 errdetail("Role \"%s\" may not look up relations in it.", role),
+				 errhint("GRANT USAGE ON SCHEMA %s TO %s;", quote_identifier(schema),
+						 quote_identifier(role))));
+}
+
 Oid
 relation_oid_or_invalid(const char *name)
 {
-	return RangeVarGetRelid(relation_parse(name), NoLock, true);
+	RangeVar   *relation = relation_parse(name);
+
+	if (relation->schemaname)
+		require_schema_usage(relation->schemaname);
+	return RangeVarGetRelid(relation, NoLock, true);
 }
 
 Oid

@@ -43,6 +43,8 @@ typedef struct OptionRule
 static const OptionRule rules[] = {
 	{"start_at", OPTION_TEXT, PLACE(start_at), {0}, 0, NULL,
 	"watermark at which the first run starts, inclusive"},
+	{"settle", OPTION_DURATION, PLACE(settle), {0}, 5000, "5 seconds",
+	"where open transactions of the source cannot be seen: how old a row must be to count as settled"},
 	{"null_watermark", OPTION_CHOICE, PLACE(null_watermark), {"skip", "always", "error"}, 0,
 		"always for upsert, error for append",
 	"what becomes of rows without a watermark: never read, read by every run, or an error"},

@@ -43,6 +43,7 @@ typedef struct Transform
 typedef struct JobOptions
 {
 	char	   *start_at;
+	int64		settle;			/* milliseconds */
 	int			null_watermark;
 	char	   *filter;
 	List	   *columns;		/* of char * */

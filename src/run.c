@@ -46,6 +46,9 @@
 /* what tells incload's advisory locks from those of pg_advisory_lock (1 and 2) */
 #define JOB_LOCK_CLASS 73
 
+/* an open transaction that holds the checkpoint back for so long is an event */
+#define HELD_EVENT_SECONDS 3600
+
 typedef struct Run
 {
 	const Job  *job;
@@ -335,6 +338,8 @@ advance_checkpoint(Run *run, bool is_last)
 	Stage	   *stage = run->stage;
 
 	checkpoint->guarantee = run->horizon->guarantee;
+	checkpoint->held_back_by = run->horizon->held_back_by;
+	checkpoint->epoch = run->horizon->epoch;
 	if (type != NULL)
 	{
 		Bound		reached = run->horizon->bound;
@@ -383,6 +388,20 @@ note_lag(Run *run)
 		return;
 	run->record->has_lag = true;
 	run->record->lag = Max(run->horizon->source_clock - newest, 0);
+}
+
+/* a transaction left open at the source all night is told once, and not for ever kept silent */
+static void
+note_held_horizon(Run *run)
+{
+	const Horizon *horizon = run->horizon;
+
+	if (horizon->held_since == 0 ||
+		horizon->source_clock - horizon->held_since < HELD_EVENT_SECONDS * USECS_PER_SEC)
+		return;
+	catalog_event_once(run->job, "horizon_held", horizon->held_back_by,
+					   psprintf("the checkpoint waits for a transaction at the source: %s",
+								horizon->held_back_by));
 }
 
 static void
@@ -435,6 +454,7 @@ run_batch(Run *run)
 	if (!more)
 	{
 		note_lag(run);
+		note_held_horizon(run);
 		run->record->status = "succeeded";
 		run->record->is_finished = true;
 	}

@@ -18,6 +18,9 @@
 
 typedef struct Source Source;
 
+/* application_name of a connection that reads, followed by the job's name */
+#define SOURCE_READER_PREFIX "incload reader: "
+
 typedef struct SourceRoutine
 {
 	const char *name;			/* as the option "reader" has it */

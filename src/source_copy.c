@@ -22,6 +22,8 @@
 #include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "nodes/parsenodes.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -269,17 +271,39 @@ static const SourceRoutine copy_routine = {
 	.release = copy_release,
 };
 
+/*
+ * No executor looks at the rights on the foreign table here. Which columns the
+ * job's expressions use is known to the source's server alone, so the right on
+ * all of them is asked for.
+ */
+static void
+require_select(const Job *job)
+{
+	char	   *role = GetUserNameFromId(job->owner, false);
+
+	if (pg_class_aclcheck(job->source, job->owner, ACL_SELECT) == ACLCHECK_OK ||
+		pg_attribute_aclcheck_all(job->source, job->owner, ACL_SELECT, ACLMASK_ALL) == ACLCHECK_OK)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for source %s", job->source_name),
+			 errdetail("Role \"%s\" may not SELECT all of it.", role),
+			 errhint("GRANT SELECT ON %s TO %s; or set the option \"reader\" to \"relation\".",
+					 job->source_name, quote_identifier(role))));
+}
+
 Source *
 source_copy_connect(const Job *job, MemoryContext context)
 {
 	CopySource *self = MemoryContextAllocZero(context, sizeof(CopySource));
 
+	require_select(job);
 	self->base.routine = &copy_routine;
 	self->base.job = job;
 	self->base.context = context;
 	self->base.is_postgres = true;
 	self->remote = remote_connect(GetForeignTable(job->source)->serverid, job->owner,
-								  psprintf("incload %s", job->name),
+								  psprintf(SOURCE_READER_PREFIX "%s", job->name),
 								  job->options->statement_timeout, job->options->lock_timeout,
 								  context);
 	return &self->base;

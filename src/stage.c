@@ -151,7 +151,7 @@ stage_put(Stage *stage, Datum *values, bool *nulls)
 		MemoryContext old = MemoryContextSwitchTo(stage->context);
 		HeapTuple	tuple = heap_form_tuple(stage->shape->desc, values, nulls);
 
-		stage->carried = minimal_tuple_from_heap_tuple(tuple);
+		stage->carried = compat_minimal_tuple(tuple);
 		heap_freetuple(tuple);
 		MemoryContextSwitchTo(old);
 		return false;

@@ -329,7 +329,7 @@ rate_full(const Advice *advice, bool is_best)
 		reason_add(&reason, psprintf("reads all of about %.0f rows each time", advice->facts->rows));
 	else
 		reason_add(&reason, "reads the whole source each time");
-	return suggestion_new("strategy", "full", is_best ? 50 : 15, reason.data);
+	return suggestion_new("strategy", "full", is_best ? 50 : 10, reason.data);
 }
 
 static Strategy

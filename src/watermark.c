@@ -39,10 +39,10 @@ kind_of(Oid type, Oid collation, WatermarkKind *kind)
 		case INT8OID:
 		case NUMERICOID:
 		case OIDOID:
-		case XID8OID:
-		case PG_LSNOID:
 			*kind = WATERMARK_NUMBER;
 			return true;
+		case XID8OID:
+		case PG_LSNOID:
 		case UUIDOID:
 		case BYTEAOID:
 			*kind = WATERMARK_ORDERED;

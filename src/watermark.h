@@ -14,8 +14,8 @@
 typedef enum WatermarkKind
 {
 	WATERMARK_TIME,				/* comes from the source's clock: date, timestamp, timestamptz */
-	WATERMARK_NUMBER,			/* smallint, integer, bigint, numeric, oid, xid8, pg_lsn */
-	WATERMARK_ORDERED			/* any other type with a total order: uuid, text under C, bytea */
+	WATERMARK_NUMBER,			/* taken while its table or sequence is locked: integers, numeric, oid */
+	WATERMARK_ORDERED			/* any other type with a total order: uuid, text under C, bytea, … */
 } WatermarkKind;
 
 /* WatermarkType: a type that a watermark can have, with what it takes to handle its values */

@@ -1,0 +1,173 @@
+/*
+ * witness.c
+ *		Who is open at a source: the transactions that may still add rows.
+ *
+ * pg_stat_activity is looked at first and pg_locks second: PREPARE moves a
+ * transaction's locks before it clears its start, so that one which is being
+ * prepared meanwhile is seen by the one or the other. Both show the present
+ * and not a snapshot's past, which is why the rows are read after both.
+ *
+ * A session whose state is hidden (another role's, without pg_read_all_stats)
+ * or not tracked (track_activities) still shows in pg_locks by the lock on its
+ * own virtual transaction. A prepared transaction keeps the name of the
+ * virtual transaction that it was, and has no pid.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "witness.h"
+
+bool
+witness_possible(Source *source)
+{
+	/* a connection of incload's own begins its snapshot when it is told to */
+	if (source->routine->outlives_commit)
+		return true;
+	/* here, a snapshot that is older than the bound would miss rows */
+	return source->is_local && !IsolationUsesXactSnapshot();
+}
+
+static TimestampTz
+instant(const char *text)
+{
+	if (text == NULL)
+		return 0;
+	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+												   ObjectIdGetDatum(InvalidOid),
+												   Int32GetDatum(-1)));
+}
+
+SourceState *
+witness_state(Source *source)
+{
+	SourceState *state = palloc0(sizeof(SourceState));
+	char	   *relation = quote_literal_cstr(source->routine->relation_name(source));
+	TextRows   *rows;
+	char	  **v;
+
+	rows = source->routine->ask(source, psprintf(
+		"WITH RECURSIVE c AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() AS now),"
+		/* views lead to what they read, tables to their children */
+		" rel (oid) AS (SELECT %s::pg_catalog.regclass::pg_catalog.oid UNION"
+		"  SELECT n.oid FROM rel, LATERAL ("
+		"   SELECT d.refobjid AS oid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d"
+		"    ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = r.oid"
+		"    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid <> r.ev_class"
+		"    WHERE r.ev_class = rel.oid AND r.rulename = '_RETURN'"
+		"   UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = rel.oid) n),"
+		/* sequences that belong to a table, or that its defaults draw from */
+		" seq (oid) AS (SELECT s.oid FROM rel JOIN pg_catalog.pg_depend d"
+		"   ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = rel.oid"
+		"   AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype IN ('a', 'i')"
+		"   JOIN pg_catalog.pg_class s ON s.oid = d.objid AND s.relkind = 'S'"
+		"  UNION SELECT s.oid FROM rel JOIN pg_catalog.pg_attrdef a ON a.adrelid = rel.oid"
+		"   JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
+		"   AND d.objid = a.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+		"   JOIN pg_catalog.pg_class s ON s.oid = d.refobjid AND s.relkind = 'S')"
+		" SELECT c.now, pg_catalog.pg_is_in_recovery(), pg_catalog.pg_last_xact_replay_timestamp(),"
+		"  pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+		"   (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()), pg_catalog.pg_is_in_recovery(),"
+		"   pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()),"
+		"   (SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter)),"
+		"  (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',')"
+		"    FROM (SELECT oid FROM rel UNION SELECT oid FROM seq) o),"
+		"  NOT EXISTS (SELECT FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid"
+		"    WHERE k.relkind NOT IN ('r', 'p', 'v'))"
+		" FROM c", relation));
+	v = rows->value[0];
+	state->clock = instant(v[0]);
+	state->in_recovery = v[1][0] == 't';
+	state->replayed_to = instant(v[2]);
+	state->epoch = v[3];
+	state->relations = v[4];
+	state->is_tables = v[5][0] == 't';
+	return state;
+}
+
+/* sessions of this database: the oldest start among those that show it; pids of the others */
+static List *
+look_at_activity(Source *source, Witness *witness)
+{
+	List	   *hidden = NIL;
+	TextRows   *rows;
+
+	/* within a transaction, the view is kept as it was first seen */
+	if (source->is_local)
+		(void) source->routine->ask(source, "SELECT pg_catalog.pg_stat_clear_snapshot()");
+
+	rows = source->routine->ask(source,
+								"SELECT a.pid,"
+								" LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END) AS start,"
+								" a.application_name, a.state IS NULL OR a.state = 'disabled'"
+								" FROM pg_catalog.pg_stat_activity a"
+								" WHERE a.datname = pg_catalog.current_database()"
+								" AND a.pid <> pg_catalog.pg_backend_pid()"
+								" AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
+								/* incload's own readers write nothing */
+								" AND NOT (a.usesysid = (SELECT oid FROM pg_catalog.pg_roles"
+								"   WHERE rolname = session_user)"
+								"  AND a.application_name LIKE '" SOURCE_READER_PREFIX "%')");
+	witness->oldest_start = DT_NOEND;
+	for (int i = 0; i < rows->nrows; i++)
+	{
+		char	  **v = rows->value[i];
+		TimestampTz start = instant(v[1]);
+
+		if (v[3] == NULL || v[3][0] == 't')
+			hidden = lappend(hidden, v[0]);
+		if (start != 0 && start < witness->oldest_start)
+		{
+			witness->oldest_start = start;
+			witness->oldest = psprintf("pid %s%s%s%s, since %s", v[0],
+									   v[2] && v[2][0] ? " (" : "", v[2] ? v[2] : "",
+									   v[2] && v[2][0] ? ")" : "", v[1]);
+		}
+	}
+	return hidden;
+}
+
+static bool
+contains(List *strings, const char *wanted)
+{
+	ListCell   *lc;
+
+	foreach(lc, strings)
+		if (strcmp(lfirst(lc), wanted) == 0)
+			return true;
+	return false;
+}
+
+Witness *
+witness_open(Source *source, const SourceState *state)
+{
+	Witness    *witness = palloc0(sizeof(Witness));
+	List	   *hidden = look_at_activity(source, witness);
+	TextRows   *rows;
+
+	rows = source->routine->ask(source, psprintf(
+		"SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'"
+		"  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
+		"   WHERE d.datname = pg_catalog.current_database())"
+		"  AND l.relation IN (%s) AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock',"
+		"   'ExclusiveLock', 'AccessExclusiveLock'))"
+		" FROM pg_catalog.pg_locks l WHERE l.virtualtransaction IS NOT NULL GROUP BY 1, 2",
+		state->relations));
+	for (int i = 0; i < rows->nrows; i++)
+	{
+		char	  **v = rows->value[i];
+		bool		writes = v[2] && v[2][0] == 't';
+
+		witness->open = lappend(witness->open, v[0]);
+		if (writes)
+			witness->writers = lappend(witness->writers, v[0]);
+		if (v[1] == NULL && writes)
+			witness->prepared = lappend(witness->prepared, v[0]);
+		if (v[1] != NULL && contains(hidden, v[1]))
+			witness->unknown = lappend(witness->unknown, v[0]);
+	}
+	return witness;
+}

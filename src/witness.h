@@ -1,0 +1,46 @@
+/*
+ * witness.h
+ *		Who is open at a source: the transactions that may still add rows.
+ */
+#ifndef INCLOAD_WITNESS_H
+#define INCLOAD_WITNESS_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+
+#include "shape.h"
+#include "source.h"
+
+/* SourceState: what a source's server says of itself, at the start of a run */
+typedef struct SourceState
+{
+	TimestampTz clock;			/* read before all else */
+	bool		in_recovery;
+	TimestampTz replayed_to;	/* on a standby: the last commit it has; 0: none yet */
+	char	   *epoch;
+	char	   *relations;		/* OIDs of the tables behind the source, and of their sequences */
+	bool		is_tables;		/* there is nothing but tables behind it */
+} SourceState;
+
+/* Witness: the transactions that were open after that */
+typedef struct Witness
+{
+	TimestampTz oldest_start;	/* of those whose start can be seen; DT_NOEND: none */
+	char	   *oldest;			/* who that is */
+	List	   *open;			/* of char *: every virtual transaction there is */
+	List	   *unknown;		/* those of which the start cannot be seen */
+	List	   *writers;		/* those with a write lock on the relations */
+	List	   *prepared;		/* the prepared ones among the writers */
+} Witness;
+
+/* can the source's server tell who is open, and is its answer about the rows that are read? */
+extern bool witness_possible(Source *source);
+
+extern SourceState *witness_state(Source *source);
+
+/* after the bound was taken, and before the snapshot that reads the rows */
+extern Witness *witness_open(Source *source, const SourceState *state);
+
+#endif							/* INCLOAD_WITNESS_H */
