@@ -50,6 +50,11 @@ CREATE TABLE incload.checkpoint_store (
     guarantee       text CHECK (guarantee IN ('exact', 'settle')),
     held_back_by    text,
     epoch           text,
+    seen            text,
+    seen_tie_key    text[],
+    seen_null       boolean NOT NULL DEFAULT false,
+    mark            xid8,
+    definition_hash text,
     loaded_to       text,
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((bound IS NULL) = (bound_side IS NULL)),
@@ -125,13 +130,16 @@ COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to wher
 
 CREATE VIEW incload.checkpoint WITH (security_barrier) AS
 SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
-       c.guarantee, c.held_back_by, c.epoch, c.loaded_to, c.updated_at
+       c.guarantee, c.held_back_by, c.epoch, c.seen,
+       c.seen_tie_key, c.seen_null, c.mark, c.definition_hash, c.loaded_to, c.updated_at
 FROM incload.checkpoint_store c
 JOIN incload.job_store j USING (job_id)
 WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.checkpoint IS 'how far each job is loaded for certain, committed with the rows';
+COMMENT ON COLUMN incload.checkpoint.bound IS 'the settled horizon that was reached: every row below it (bound_side: just before or just after the value) is loaded';
+COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';
 
 CREATE VIEW incload.run WITH (security_barrier) AS
 SELECT u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,

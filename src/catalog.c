@@ -270,13 +270,11 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	TextRows   *rows;
 	char	  **v;
 
-	rows = catalog_query(for_update
-						 ? "SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
-						 " held_back_by, epoch, loaded_to"
-						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint FOR UPDATE"
-						 : "SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
-						 " held_back_by, epoch, loaded_to"
-						 " FROM incload.checkpoint_store WHERE job_id = $1::bigint", 1, params);
+	rows = catalog_query(psprintf("SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
+								  " held_back_by, epoch, seen, seen_tie_key, seen_null, mark,"
+								  " definition_hash, loaded_to FROM incload.checkpoint_store"
+								  " WHERE job_id = $1::bigint%s", for_update ? " FOR UPDATE" : ""),
+						 1, params);
 	if (rows->nrows == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -289,23 +287,32 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	row->guarantee = v[4];
 	row->held_back_by = v[5];
 	row->epoch = v[6];
-	row->loaded_to = v[7];
+	row->seen = v[7];
+	row->seen_tie_key = names_from_array(v[8]);
+	row->seen_null = v[9][0] == 't';
+	row->mark = v[10];
+	row->definition_hash = v[11];
+	row->loaded_to = v[12];
 	return row;
 }
 
 void
 catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 {
-	const char *params[9] = {
+	const char *params[14] = {
 		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
 		row->tie_key ? names_to_array(row->tie_key) : NULL,
-		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->loaded_to
+		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->seen,
+		row->seen_tie_key ? names_to_array(row->seen_tie_key) : NULL,
+		row->seen_null ? "t" : "f", row->mark, row->definition_hash, row->loaded_to
 	};
 
 	catalog_query("UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
 				  " tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
-				  " held_back_by = $7, epoch = $8, loaded_to = $9,"
-				  " updated_at = clock_timestamp() WHERE job_id = $1::bigint", 9, params);
+				  " held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
+				  " seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
+				  " loaded_to = $14, updated_at = clock_timestamp() WHERE job_id = $1::bigint",
+				  14, params);
 }
 
 void

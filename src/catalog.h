@@ -24,6 +24,11 @@ typedef struct CheckpointRow
 	char	   *guarantee;
 	char	   *held_back_by;
 	char	   *epoch;
+	char	   *seen;
+	List	   *seen_tie_key;	/* of char * */
+	bool		seen_null;
+	char	   *mark;
+	char	   *definition_hash;
 	char	   *loaded_to;
 } CheckpointRow;
 

@@ -428,7 +428,7 @@ check_reading(Check *check)
 		window.low.value = any_watermark(check->shape->watermark);
 		window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP;
 	}
-	sql = query_read(check->shape, source->routine->from_clause(source), job->options->filter,
+	sql = query_read(check->shape, source, job->options->filter,
 					 &window, READ_ANY_ORDER, 0);
 	kept_back = filter_above_wrapper(facts_plan(source, sql));
 

@@ -100,6 +100,16 @@ checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update)
 		checkpoint->bound.side = side_from_text(row->bound_side);
 		checkpoint->bound.tie_key = row->tie_key;
 	}
+	if (row->seen && row->mark)
+	{
+		checkpoint->seen.is_set = true;
+		checkpoint->seen.value = watermark_parse(type, row->seen);
+		checkpoint->seen.side = BOUND_AFTER;
+		checkpoint->seen.tie_key = row->seen_tie_key;
+		checkpoint->mark = strtou64(row->mark, NULL, 10);
+	}
+	checkpoint->seen_null = row->seen_null;
+	checkpoint->definition_hash = row->definition_hash;
 	checkpoint->noted = noted_from_json(row->noted_bounds, type);
 	return checkpoint;
 }
@@ -119,6 +129,15 @@ checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type)
 	row.guarantee = (char *) checkpoint->guarantee;
 	row.held_back_by = (char *) checkpoint->held_back_by;
 	row.epoch = (char *) checkpoint->epoch;
+	if (checkpoint->seen.is_set)
+	{
+		row.seen = watermark_print(type, checkpoint->seen.value);
+		row.seen_tie_key = checkpoint->seen.tie_key;
+	}
+	if (checkpoint->mark != 0)
+		row.mark = psprintf(UINT64_FORMAT, checkpoint->mark);
+	row.seen_null = checkpoint->seen_null;
+	row.definition_hash = (char *) checkpoint->definition_hash;
 	row.loaded_to = checkpoint->loaded_to;
 	catalog_write_checkpoint(checkpoint->job_id, &row);
 }

@@ -32,6 +32,12 @@ typedef struct Checkpoint
 	const char *guarantee;		/* NULL before the first run */
 	const char *held_back_by;	/* NULL: nothing */
 	const char *epoch;			/* of the source, at the last run */
+
+	/* what was seen: below this place, rows whose transaction is older than mark */
+	Bound		seen;			/* not set: nothing */
+	bool		seen_null;		/* rows without a watermark, too */
+	uint64		mark;			/* xid8 of the source; 0: none */
+	const char *definition_hash;	/* of what was read, and for which target */
 	char	   *loaded_to;		/* the newest watermark ever loaded, as text */
 } Checkpoint;
 

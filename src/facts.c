@@ -48,7 +48,8 @@ static const char columns_query[] =
 " AND a.attnum OPERATOR(pg_catalog.=) ANY (i.indkey::pg_catalog.int2[]))),"
 " c.relkind,"
 " CASE WHEN c.reltuples OPERATOR(pg_catalog.>) 0 OR c.relpages OPERATOR(pg_catalog.>) 0"
-" THEN c.reltuples ELSE -1 END"
+" THEN c.reltuples ELSE -1 END,"
+" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r'"
 " FROM pg_catalog.pg_attribute a"
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
 " WHERE a.attrelid OPERATOR(pg_catalog.=) %s::pg_catalog.regclass"
@@ -144,6 +145,7 @@ ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relati
 
 		facts->kind = v[5][0];
 		facts->rows = strtod(v[6], NULL);
+		facts->has_children = v[7][0] == 't';
 		if (column == NULL)
 			continue;
 		column->type_name = v[1];

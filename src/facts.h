@@ -25,6 +25,7 @@ typedef struct SourceFacts
 	List	   *columns;		/* of SourceColumn *, those that both sides have */
 	List	   *unique_keys;	/* of List of char *: columns of each unique index */
 	double		rows;			/* the planner's estimate; -1: not known */
+	bool		has_children;	/* others inherit from it, and its indexes and constraints are not theirs */
 	char		kind;			/* relkind where the rows are; '\0': not known */
 } SourceFacts;
 

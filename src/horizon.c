@@ -22,6 +22,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -261,6 +262,44 @@ settled_by_age(Horizon *horizon, Source *source, const Job *job, const Shape *sh
 		horizon->noted = list_make1(last);
 }
 
+/* everything that decides which rows are read and what becomes of them */
+static char *
+definition_hash(const Job *job, const Shape *shape)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%u %s %u %s %s %s", job->source, job->source_name, job->target,
+					 strategy_name(job->strategy), job->watermark,
+					 JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json)));
+	for (int i = 0; i < shape->ncolumns; i++)
+		appendStringInfo(&buf, " %s %u %d", shape->columns[i].expression,
+						 shape->columns[i].type, shape->columns[i].is_key);
+	return psprintf("%016" INT64_MODIFIER "x",
+					DatumGetUInt64(hash_any_extended((unsigned char *) buf.data, buf.len, 0)));
+}
+
+/*
+ * The mark of this run, and whether that of the last one still tells what was
+ * seen: not in another epoch of the source, not for another definition, and not
+ * after so many transactions that their order could be mistaken.
+ */
+static void
+check_mark(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+		   const Checkpoint *checkpoint, const SourceState *state)
+{
+	horizon->definition_hash = definition_hash(job, shape);
+	if (!state->is_table)
+		return;
+	source->with_xmin = true;
+	horizon->mark = state->oldest_xid;
+	horizon->mark_holds = checkpoint->mark != 0 &&
+		checkpoint->epoch && strcmp(checkpoint->epoch, horizon->epoch) == 0 &&
+		checkpoint->definition_hash &&
+		strcmp(checkpoint->definition_hash, horizon->definition_hash) == 0 &&
+		state->next_xid - checkpoint->mark < UINT64CONST(1) << 30;
+}
+
 /* the clock of a source whose open transactions cannot be seen */
 static TimestampTz
 plain_clock(Source *source)
@@ -300,6 +339,7 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	else
 	{
 		horizon->guarantee = "exact";
+		check_mark(horizon, source, job, shape, checkpoint, state);
 		exact_horizon(horizon, source, job, shape, checkpoint, state);
 	}
 	return horizon;

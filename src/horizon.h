@@ -20,6 +20,9 @@ typedef struct Horizon
 	TimestampTz held_since;		/* when that began; 0: not known */
 	const char *epoch;			/* of the source: while it stays, virtual transactions keep their names */
 	List	   *noted;			/* of NotedBound *, for the checkpoint */
+	uint64		mark;			/* each transaction of the source below this xid8 is over; 0: not known */
+	bool		mark_holds;		/* and the checkpoint's own mark still tells what was seen */
+	char	   *definition_hash;
 	TimestampTz source_clock;	/* when the run began, by the source's clock */
 } Horizon;
 

@@ -121,6 +121,19 @@ job_null_watermark(const Job *job)
 	return job->strategy == STRATEGY_UPSERT ? NULL_WATERMARK_ALWAYS : NULL_WATERMARK_ERROR;
 }
 
+const char *
+job_lookback(const Job *job, WatermarkKind kind)
+{
+	const char *lookback = job->options->lookback;
+
+	if (job->key == NIL)
+		return NULL;
+	if (lookback == NULL)
+		return kind == WATERMARK_TIME ? "15 minutes" : NULL;
+	/* zero in any spelling is none */
+	return lookback[strspn(lookback, "0.")] == '\0' ? NULL : lookback;
+}
+
 FullRefreshMode
 job_full_refresh_mode(const Job *job)
 {

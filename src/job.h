@@ -11,6 +11,7 @@
 #include "utils/jsonb.h"
 
 #include "options.h"
+#include "watermark.h"
 
 typedef enum Strategy
 {
@@ -58,6 +59,9 @@ extern void job_require_whole(const Job *job);
 
 /* what becomes of rows without a watermark: never NULL_WATERMARK_DEFAULT */
 extern NullWatermark job_null_watermark(const Job *job);
+
+/* how far below the checkpoint a run looks again; NULL for not at all */
+extern const char *job_lookback(const Job *job, WatermarkKind kind);
 
 /* how a full refresh of the job is done: never FULL_REFRESH_DEFAULT */
 extern FullRefreshMode job_full_refresh_mode(const Job *job);

@@ -175,6 +175,18 @@ check_combination(const Job *job)
 				 errmsg("option \"start_at\" needs a watermark"),
 				 errdetail("Strategy full reads the whole source."),
 				 errhint("Use the option \"filter\".")));
+	if (job->key == NIL && job->options->lookback != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"lookback\" needs a key"),
+				 errdetail("Without one, a row that is read again would be inserted again."),
+				 errhint("Name a key, or leave the option out.")));
+	if (job->strategy == STRATEGY_FULL && job->options->lookback != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"lookback\" needs a watermark"),
+				 errdetail("Strategy full reads the whole source."),
+				 errhint("Leave the option out.")));
 	if (job->key == NIL && job->options->null_watermark == NULL_WATERMARK_ALWAYS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -187,6 +199,15 @@ check_combination(const Job *job)
 				 errmsg("option \"full_refresh_mode\" cannot be \"merge\" without a key"),
 				 errdetail("Rows are merged by key."),
 				 errhint("Name a key, or set it to \"truncate\".")));
+}
+
+/* some value of a watermark's type, to try out an option on */
+static Datum
+sample_value(const WatermarkType *type)
+{
+	return watermark_parse(type, type->kind == WATERMARK_TIME ? "2000-01-01"
+						   : type->type == UUIDOID ? "00000000-0000-0000-0000-000000000000"
+						   : type->type == PG_LSNOID ? "0/0" : "0");
 }
 
 /* makes the target if it is missing, and tries the job out against both sides */
@@ -210,6 +231,8 @@ try_out(Source *source, Job *job)
 	shape = shape_build(source, job);
 	if (job->options->start_at)
 		(void) watermark_parse(shape->watermark, job->options->start_at);
+	if (shape->watermark && job->options->lookback)
+		(void) watermark_subtract(shape->watermark, sample_value(shape->watermark), job->options->lookback);
 }
 
 /* resolves names, chooses what is missing, and refuses what cannot work */

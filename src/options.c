@@ -43,6 +43,8 @@ typedef struct OptionRule
 static const OptionRule rules[] = {
 	{"start_at", OPTION_TEXT, PLACE(start_at), {0}, 0, NULL,
 	"watermark at which the first run starts, inclusive"},
+	{"lookback", OPTION_TEXT, PLACE(lookback), {0}, 0, "15 minutes for a time with a key, else 0",
+	"how far below the checkpoint each run looks again for rows that came late: an interval, or a number for an id"},
 	{"settle", OPTION_DURATION, PLACE(settle), {0}, 5000, "5 seconds",
 	"where open transactions of the source cannot be seen: how old a row must be to count as settled"},
 	{"null_watermark", OPTION_CHOICE, PLACE(null_watermark), {"skip", "always", "error"}, 0,

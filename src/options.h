@@ -43,6 +43,7 @@ typedef struct Transform
 typedef struct JobOptions
 {
 	char	   *start_at;
+	char	   *lookback;		/* an interval or a number, as the watermark is */
 	int64		settle;			/* milliseconds */
 	int			null_watermark;
 	char	   *filter;

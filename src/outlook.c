@@ -43,7 +43,7 @@ outlook_open(const Job *job)
 char *
 outlook_query(const Outlook *outlook, int64 limit)
 {
-	return query_read(outlook->shape, outlook->source->routine->from_clause(outlook->source),
+	return query_read(outlook->shape, outlook->source,
 					  outlook->job->options->filter, &outlook->window,
 					  limit > 0 ? READ_BY_WATERMARK : outlook->order, limit);
 }

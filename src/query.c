@@ -15,6 +15,7 @@
 
 #include "compat.h"
 #include "query.h"
+#include "source.h"
 #include "window.h"
 
 char *
@@ -89,16 +90,39 @@ append_high(StringInfo buf, const Shape *shape, const Bound *high)
 					 watermark_literal(shape->watermark, high->value));
 }
 
+/*
+ * Was a row written by a transaction that was not over when the mark was taken?
+ * age() counts from the same place for both, so it is right across a
+ * wraparound; a row frozen long ago may look new, and is then sent again.
+ */
+static char *
+written_since(const char *xmin, uint64 mark)
+{
+	return psprintf("pg_catalog.age(%s) BETWEEN 0 AND pg_catalog.age('%u'::pg_catalog.xid)",
+					xmin, (uint32) mark);
+}
+
+/* rows without a watermark, as far as they were not seen */
+static char *
+null_condition(const Shape *shape, const Window *window, const char *news)
+{
+	if (window->seen_null && news)
+		return psprintf("(%s IS NULL AND %s)", shape->watermark_expression, news);
+	return psprintf("%s IS NULL", shape->watermark_expression);
+}
+
 /* the conditions on the watermark, or nothing where every row is wanted */
 static char *
-window_condition(const Shape *shape, const Window *window)
+window_condition(const Shape *shape, const Source *source, const Window *window)
 {
 	StringInfoData buf;
+	char	   *news = window->mark != 0 && source->with_xmin
+		? written_since(source->routine->xmin, window->mark) : NULL;
 
 	if (shape->watermark == NULL)
 		return NULL;
 	if (window->only_null)
-		return psprintf("%s IS NULL", shape->watermark_expression);
+		return null_condition(shape, window, news);
 	initStringInfo(&buf);
 	if (window->low.is_set)
 		append_low(&buf, shape, &window->low);
@@ -108,6 +132,12 @@ window_condition(const Shape *shape, const Window *window)
 			appendStringInfoString(&buf, " AND ");
 		append_high(&buf, shape, &window->high);
 	}
+	if (window->seen.is_set && news)
+	{
+		appendStringInfo(&buf, "%s(", buf.len > 0 ? " AND " : "");
+		append_low(&buf, shape, &window->seen);
+		appendStringInfo(&buf, " OR %s)", news);
+	}
 	if (buf.len == 0)
 	{
 		if (window->with_null)
@@ -115,7 +145,7 @@ window_condition(const Shape *shape, const Window *window)
 		appendStringInfo(&buf, "%s IS NOT NULL", shape->watermark_expression);
 	}
 	else if (window->with_null)
-		return psprintf("(%s OR %s IS NULL)", buf.data, shape->watermark_expression);
+		return psprintf("(%s OR %s)", buf.data, null_condition(shape, window, news));
 	return buf.data;
 }
 
@@ -134,7 +164,7 @@ append_where(StringInfo buf, const char *filter, const char *condition)
 }
 
 char *
-query_read(const Shape *shape, const char *from, const char *filter,
+query_read(const Shape *shape, Source *source, const char *filter,
 		   const Window *window, ReadOrder order, int64 limit)
 {
 	StringInfoData buf;
@@ -142,12 +172,17 @@ query_read(const Shape *shape, const char *from, const char *filter,
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, "SELECT ");
 	for (int i = 0; i < shape->ncolumns; i++)
-		appendStringInfo(&buf, "%s%s AS %s", i ? ", " : "", shape->columns[i].expression,
-						 quote_identifier(shape->columns[i].name));
+	{
+		const LoadColumn *column = &shape->columns[i];
+
+		appendStringInfo(&buf, "%s%s", i ? ", " : "", column->expression);
+		if (column->is_transform)
+			appendStringInfo(&buf, " AS %s", quote_identifier(column->name));
+	}
 	if (shape->watermark && shape->watermark_position == shape->ncolumns)
 		appendStringInfo(&buf, ", %s AS incload_watermark", shape->watermark_expression);
-	appendStringInfo(&buf, " FROM %s", from);
-	append_where(&buf, filter, window_condition(shape, window));
+	appendStringInfo(&buf, " FROM %s", source->routine->from_clause(source));
+	append_where(&buf, filter, window_condition(shape, source, window));
 
 	if (order == READ_BY_WATERMARK && shape->watermark)
 	{

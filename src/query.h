@@ -17,10 +17,10 @@ typedef enum ReadOrder
 } ReadOrder;
 
 /*
- * The SELECT for a window. "from" is the source's from_clause(). With a limit
+ * The SELECT for a window. With a limit
  * above zero, only so many rows; ties included where the key cannot cut them.
  */
-extern char *query_read(const Shape *shape, const char *from, const char *filter,
+extern char *query_read(const Shape *shape, struct Source *source, const char *filter,
 						const struct Window *window, ReadOrder order, int64 limit);
 
 /* one row with the newest watermark (and no other) that the filter lets through */

@@ -197,7 +197,7 @@ plan_reading(Run *run)
 static Window
 full_window(Run *run)
 {
-	Window		window = {.with_null = true};
+	Window		window = {.with_null = job_null_watermark(run->job) != NULL_WATERMARK_SKIP};
 
 	if (run->shape->watermark == NULL || run->shape->nkeys > 0)
 		return window;
@@ -222,6 +222,12 @@ prepare(Run *run)
 	run->shape = shape_build(run->source, run->job);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape->watermark, true);
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint);
+	if (!run->horizon->mark_holds)
+	{
+		run->checkpoint->seen.is_set = false;
+		run->checkpoint->seen_null = false;
+		run->checkpoint->mark = 0;
+	}
 	run->window = run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
 	if (run->window.low.is_set)
@@ -239,8 +245,7 @@ open_query(Run *run)
 	if (run->in_batches && !run->source->routine->outlives_commit && !run->window.only_null)
 		limit = run->stage->batch_rows;
 	run->source->routine->open(run->source,
-							   query_read(run->shape, run->source->routine->from_clause(run->source),
-										  run->job->options->filter, &run->window, run->order, limit),
+							   query_read(run->shape, run->source, run->job->options->filter, &run->window, run->order, limit),
 							   run->shape);
 	run->is_open = true;
 }
@@ -327,6 +332,49 @@ apply_batch(Run *run)
 }
 
 /*
+ * What this run has seen of the source, as of its own mark: all of it at its
+ * end, else all up to the batch's last row. Up to the place of an earlier run,
+ * that run's mark holds until this one has got there.
+ */
+static void
+advance_seen(Run *run, bool is_last)
+{
+	Checkpoint *checkpoint = run->checkpoint;
+	const WatermarkType *type = run->shape->watermark;
+	Bound		place = {0};
+
+	checkpoint->definition_hash = run->horizon->definition_hash;
+	if (run->horizon->mark == 0)
+		return;
+	if (!is_last)
+	{
+		if (run->order != READ_BY_WATERMARK || run->window.only_null)
+			return;
+		place = place_after_batch(run);
+		if (!place.is_set || bound_compare(type, &place, &checkpoint->seen) < 0)
+			return;
+		checkpoint->seen_null = false;
+	}
+	else
+	{
+		if (run->stage->has_newest)
+		{
+			MemoryContext old = MemoryContextSwitchTo(run->context);
+
+			place.is_set = true;
+			place.value = watermark_copy(type, run->stage->newest_watermark);
+			place.side = BOUND_AFTER;
+			MemoryContextSwitchTo(old);
+		}
+		if (bound_compare(type, &place, &checkpoint->seen) < 0)
+			place = checkpoint->seen;
+		checkpoint->seen_null = true;
+	}
+	checkpoint->seen = place;
+	checkpoint->mark = run->horizon->mark;
+}
+
+/*
  * The checkpoint goes as far as the batch, and never beyond the horizon: what
  * is above may still get company, and is read again.
  */
@@ -358,6 +406,7 @@ advance_checkpoint(Run *run, bool is_last)
 			(run->is_full || bound_compare(type, &reached, &checkpoint->bound) >= 0))
 			checkpoint->bound = reached;
 		checkpoint->noted = run->horizon->noted;
+		advance_seen(run, is_last);
 	}
 	if (stage->has_newest)
 	{

@@ -11,6 +11,7 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "catalog/pg_amproc.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "parser/parse_coerce.h"
@@ -439,12 +440,22 @@ match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
 
 /* can one read bring a key twice? Not where the source has a unique index on it. */
 static bool
-key_is_unique(Source *source, const Shape *shape, const Job *job)
+key_is_unique(const SourceFacts *facts, const Shape *shape, const Job *job)
 {
 	for (int i = 0; i < shape->nkeys; i++)
 		if (shape->columns[shape->key[i]].is_transform)
 			return false;
-	return shape->nkeys > 0 && facts_unique_within(facts_gather(source), job->key);
+	return shape->nkeys > 0 && !facts->has_children && facts_unique_within(facts, job->key);
+}
+
+static bool
+watermark_not_null(const SourceFacts *facts, const Job *job)
+{
+	SourceColumn *column = job->watermark ? facts_column(facts, job->watermark) : NULL;
+
+	/* a foreign table's own NOT NULL is a promise that nobody keeps */
+	return column && column->not_null && !facts->has_children &&
+		(facts->kind == RELKIND_RELATION || facts->kind == RELKIND_PARTITIONED_TABLE);
 }
 
 static void
@@ -478,6 +489,7 @@ shape_build(Source *source, const Job *job)
 	List	   *columns = NIL;
 	Oid			watermark_type = InvalidOid;
 	Oid			watermark_collation = InvalidOid;
+	SourceFacts *facts;
 	Relation	target;
 	ListCell   *lc;
 
@@ -495,7 +507,9 @@ shape_build(Source *source, const Job *job)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
 	match_watermark(job, shape, watermark_type, watermark_collation);
-	shape->key_is_unique = key_is_unique(source, shape, job);
+	facts = facts_gather(source);
+	shape->key_is_unique = key_is_unique(facts, shape, job);
+	shape->watermark_not_null = watermark_not_null(facts, job);
 	build_desc(shape);
 	return shape;
 }

@@ -43,6 +43,7 @@ typedef struct Shape
 	char	   *watermark_expression;	/* NULL: none */
 	WatermarkType *watermark;
 	int			watermark_position; /* in a row; -1: none */
+	bool		watermark_not_null; /* the source's own catalog says so */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */
 	bool		key_is_unique;	/* the source cannot send a key twice in one read */

@@ -31,6 +31,9 @@ typedef struct SourceRoutine
 	/* the relation as an item of FROM, with the local column names, as "source" */
 	char	   *(*from_clause) (Source *source);
 
+	/* the xid that wrote a row, where a row of the from_clause has one (see with_xmin) */
+	const char *xmin;
+
 	/* the relation's name there, qualified and quoted */
 	char	   *(*relation_name) (Source *source);
 
@@ -63,6 +66,7 @@ struct Source
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
 	bool		is_local;		/* the rows are in this database */
+	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin */
 };
 
 /*

@@ -138,6 +138,8 @@ copy_from_clause(Source *source)
 			appendStringInfo(&buf, " AS %s", quote_identifier(NameStr(att->attname)));
 		comma = ", ";
 	}
+	if (source->with_xmin)
+		appendStringInfoString(&buf, ", xmin AS incload_xmin");
 	appendStringInfo(&buf, " FROM %s) AS source", copy_relation_name(source));
 	table_close(rel, AccessShareLock);
 	return buf.data;
@@ -262,6 +264,7 @@ static const SourceRoutine copy_routine = {
 	.name = "copy",
 	.outlives_commit = true,
 	.from_clause = copy_from_clause,
+	.xmin = "incload_xmin",
 	.relation_name = copy_relation_name,
 	.ask = copy_ask,
 	.describe = copy_describe,

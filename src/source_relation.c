@@ -252,6 +252,7 @@ static const SourceRoutine relation_routine = {
 	.name = "relation",
 	.outlives_commit = false,
 	.from_clause = relation_from_clause,
+	.xmin = "source.xmin",
 	.relation_name = relation_name,
 	.ask = relation_ask,
 	.describe = relation_describe,

@@ -11,7 +11,10 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/date.h"
 #include "utils/datum.h"
+#include "utils/numeric.h"
+#include "utils/timestamp.h"
 #include "utils/lsyscache.h"
 #include "utils/pg_locale.h"
 #include "utils/typcache.h"
@@ -124,6 +127,80 @@ char *
 watermark_literal(const WatermarkType *type, Datum value)
 {
 	return psprintf("%s::%s", quote_literal_cstr(watermark_print(type, value)), type->sql_name);
+}
+
+static Interval *
+parse_interval(const char *lookback)
+{
+	Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(lookback),
+															 ObjectIdGetDatum(InvalidOid),
+															 Int32GetDatum(-1)));
+
+	if (span->month < 0 || span->day < 0 || span->time < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"lookback\""),
+				 errdetail("\"%s\" goes forward, not back.", lookback),
+				 errhint("Give an interval such as \"15 minutes\", or \"0\".")));
+	return span;
+}
+
+/* what of a number is left when a lookback is taken off it; not below what the type has */
+static Datum
+subtract_number(const WatermarkType *type, Datum value, const char *lookback)
+{
+	Datum		number = DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
+											 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+	Datum		less;
+	const char *least = NULL;
+	Datum		result;
+
+	if (lookback[strspn(lookback, "0123456789.")] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for option \"lookback\""),
+				 errdetail("The watermark is a number, so the lookback is a number, too."),
+				 errhint("For example: {\"lookback\": 1000}.")));
+	less = DirectFunctionCall3(numeric_in, CStringGetDatum(lookback),
+							   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+	result = DirectFunctionCall1(numeric_floor, DirectFunctionCall2(numeric_sub, number, less));
+	if (type->type == NUMERICOID)
+		return DirectFunctionCall2(numeric_sub, number, less);
+	least = type->type == INT2OID ? "-32768" : type->type == INT4OID ? "-2147483648"
+		: type->type == INT8OID ? "-9223372036854775808" : "0";
+	result = DirectFunctionCall2(numeric_larger, result,
+								 DirectFunctionCall3(numeric_in, CStringGetDatum(least),
+													 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	return watermark_parse(type, DatumGetCString(DirectFunctionCall1(numeric_out, result)));
+}
+
+Datum
+watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
+{
+	switch (type->kind)
+	{
+		case WATERMARK_TIME:
+			if (type->type == TIMESTAMPTZOID)
+				return DirectFunctionCall2(timestamptz_mi_interval, value,
+										   IntervalPGetDatum(parse_interval(lookback)));
+			if (type->type == TIMESTAMPOID)
+				return DirectFunctionCall2(timestamp_mi_interval, value,
+										   IntervalPGetDatum(parse_interval(lookback)));
+			/* a date less some hours is the day before */
+			return DirectFunctionCall1(timestamp_date,
+									   DirectFunctionCall2(date_mi_interval, value,
+														   IntervalPGetDatum(parse_interval(lookback))));
+		case WATERMARK_NUMBER:
+			return subtract_number(type, value, lookback);
+		case WATERMARK_ORDERED:
+			break;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("option \"lookback\" does not go with a watermark of type %s", type->sql_name),
+			 errdetail("Nothing can be subtracted from it."),
+			 errhint("Leave the option out; \"settle\" says how long such a watermark is waited for.")));
+	return value;				/* keep compiler quiet */
 }
 
 int

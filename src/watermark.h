@@ -69,6 +69,13 @@ extern int	watermark_compare(const WatermarkType *type, Datum a, Datum b);
 /* an SQL literal of the type, whose meaning no setting changes */
 extern char *watermark_literal(const WatermarkType *type, Datum value);
 
+/*
+ * The value a lookback below another, rounded down: an interval below a time, a
+ * number below a number. 22023 where the text is no such thing, or the type
+ * has no way to go back.
+ */
+extern Datum watermark_subtract(const WatermarkType *type, Datum value, const char *lookback);
+
 /* orders bounds; one that is not set comes first. Tie keys are not compared. */
 extern int	bound_compare(const WatermarkType *type, const Bound *a, const Bound *b);
 

@@ -16,13 +16,28 @@ window_next(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 	if (shape->watermark == NULL)
 		return window;
 
-	window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP;
+	window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP && !shape->watermark_not_null;
 	window.low = checkpoint->bound;
-	if (!window.low.is_set && job->options->start_at)
+	if (checkpoint->bound.is_set && job_lookback(job, shape->watermark->kind))
 	{
-		window.low.is_set = true;
-		window.low.value = watermark_parse(shape->watermark, job->options->start_at);
+		window.low.value = watermark_subtract(shape->watermark, checkpoint->bound.value,
+											  job_lookback(job, shape->watermark->kind));
 		window.low.side = BOUND_BEFORE;
+		window.low.tie_key = NIL;
+	}
+	if (job->options->start_at)
+	{
+		Bound		start = {.is_set = true, .side = BOUND_BEFORE};
+
+		start.value = watermark_parse(shape->watermark, job->options->start_at);
+		if (bound_compare(shape->watermark, &window.low, &start) < 0)
+			window.low = start;
+	}
+	if (horizon->mark_holds && shape->nkeys > 0)
+	{
+		window.seen = checkpoint->seen;
+		window.seen_null = checkpoint->seen_null;
+		window.mark = checkpoint->mark;
 	}
 
 	/* without a key a row that is read again would be doubled: stop where all is settled */

@@ -18,6 +18,12 @@ typedef struct Window
 	Bound		high;			/* not set: to the newest */
 	bool		with_null;		/* rows without a watermark, too */
 	bool		only_null;		/* no others */
+
+	/* rows that an earlier run has seen are not sent again: see checkpoint.h */
+	Bound		seen;			/* not set: all are sent */
+	bool		seen_null;
+	uint64		mark;
+
 	bool		is_empty;		/* there is nothing that may be read yet */
 } Window;
 

@@ -76,8 +76,11 @@ witness_state(Source *source)
 		"  (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',')"
 		"    FROM (SELECT oid FROM rel UNION SELECT oid FROM seq) o),"
 		"  NOT EXISTS (SELECT FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid"
-		"    WHERE k.relkind NOT IN ('r', 'p', 'v'))"
-		" FROM c", relation));
+		"    WHERE k.relkind NOT IN ('r', 'p', 'v')),"
+		"  (SELECT k.relkind IN ('r', 'p') FROM pg_catalog.pg_class k"
+		"    WHERE k.oid = %s::pg_catalog.regclass),"
+		"  pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
+		" FROM c, (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x", relation, relation));
 	v = rows->value[0];
 	state->clock = instant(v[0]);
 	state->in_recovery = v[1][0] == 't';
@@ -85,6 +88,9 @@ witness_state(Source *source)
 	state->epoch = v[3];
 	state->relations = v[4];
 	state->is_tables = v[5][0] == 't';
+	state->is_table = v[6][0] == 't';
+	state->next_xid = strtou64(v[7], NULL, 10);
+	state->oldest_xid = strtou64(v[8], NULL, 10);
 	return state;
 }
 

@@ -22,6 +22,9 @@ typedef struct SourceState
 	char	   *epoch;
 	char	   *relations;		/* OIDs of the tables behind the source, and of their sequences */
 	bool		is_tables;		/* there is nothing but tables behind it */
+	bool		is_table;		/* it is one itself, so that its rows have an xmin */
+	uint64		next_xid;		/* xid8 */
+	uint64		oldest_xid;		/* xid8: each transaction below is over */
 } SourceState;
 
 /* Witness: the transactions that were open after that */
