@@ -9,6 +9,8 @@
 
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "catalog/pg_namespace.h"
 #include "executor/executor.h"
 #include "utils/acl.h"
@@ -41,6 +43,15 @@
 	object_aclcheck(NamespaceRelationId, schema, role, mode)
 #else
 #define compat_schema_aclcheck(schema, role, mode) pg_namespace_aclcheck(schema, role, mode)
+#endif
+
+/* 19 asks for the flags of a slot, and tells extensions how EXPLAIN is asked for */
+#if PG_VERSION_NUM >= 190000
+#define compat_MakeTupleTableSlot(desc, ops) MakeTupleTableSlot(desc, ops, 0)
+#define compat_pg_plan_query(query, sql, options) pg_plan_query(query, sql, options, NULL, NULL)
+#else
+#define compat_MakeTupleTableSlot(desc, ops) MakeTupleTableSlot(desc, ops)
+#define compat_pg_plan_query(query, sql, options) pg_plan_query(query, sql, options, NULL)
 #endif
 
 /* 16 split "may act as" from "is a member of" */

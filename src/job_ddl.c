@@ -116,18 +116,18 @@ report_choice(const Suggestion *choice)
 
 /* fills in what was not given, as incload_suggest says */
 static void
-choose_missing(Source *source, Job *job, bool given_strategy)
+choose_missing(Source *source, Job *job, bool given_strategy, bool given_key)
 {
 	List	   *suggestions;
 	Suggestion *choice;
 
-	if (given_strategy && job->key != NIL &&
+	if (given_strategy && (given_key || job->key != NIL) &&
 		(job->watermark != NULL || job->strategy == STRATEGY_FULL))
 		return;
 
 	suggestions = suggest(source, job, given_strategy);
 	choice = suggest_chosen(suggestions, "key");
-	if (job->key == NIL && choice)
+	if (job->key == NIL && !given_key && choice)
 	{
 		job->key = choice->names;
 		report_choice(choice);
@@ -237,7 +237,7 @@ try_out(Source *source, Job *job)
 
 /* resolves names, chooses what is missing, and refuses what cannot work */
 static void
-complete_job(Job *job, bool given_strategy)
+complete_job(Job *job, bool given_strategy, bool given_key)
 {
 	RoleBracket bracket;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "incload job", ALLOCSET_SMALL_SIZES);
@@ -250,11 +250,11 @@ complete_job(Job *job, bool given_strategy)
 	if (OidIsValid(job->target))
 	{
 		job->target_name = relation_qualified_name(job->target);
-		if (job->key == NIL)
+		if (job->key == NIL && !given_key)
 			job->key = target_primary_key(job->target);
 	}
 	source = source_connect(job, context);
-	choose_missing(source, job, given_strategy);
+	choose_missing(source, job, given_strategy, given_key);
 	check_combination(job);
 	try_out(source, job);
 	source_release(source);
@@ -272,7 +272,8 @@ PG_FUNCTION_INFO_V1(incload_create_job);
 
 /*
  * incload_create_job(job, source, target, strategy, watermark, key, options) → incload.job
- *		Creates a job owned by the current user.
+ *		Creates a job owned by the current user. A key that is an empty array
+ *		means that there is none, where NULL has one looked for.
  */
 Datum
 incload_create_job(PG_FUNCTION_ARGS)
@@ -305,7 +306,7 @@ incload_create_job(PG_FUNCTION_ARGS)
 	job->search_path = pstrdup(namespace_search_path);
 	job->enabled = true;
 
-	complete_job(job, strategy != NULL);
+	complete_job(job, strategy != NULL, !PG_ARGISNULL(5));
 	catalog_insert_job(job);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
@@ -383,7 +384,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	else
 		job_require_owner(job);
 
-	complete_job(job, true);
+	complete_job(job, true, true);
 	catalog_update_job(job);
 	if (changes_reading(old, job))
 	{

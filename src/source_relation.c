@@ -149,7 +149,7 @@ prepare_conversion(RelationSource *self, TupleDesc from)
 	self->convert = NULL;
 	if (!is_needed)
 		return;
-	slot = MakeTupleTableSlot(to, &TTSOpsVirtual);
+	slot = compat_MakeTupleTableSlot(to, &TTSOpsVirtual);
 	self->convert = ExecBuildProjectionInfo(targets, econtext, slot, NULL, from);
 }
 
@@ -200,7 +200,7 @@ relation_open_query(Source *source, const char *sql, const Shape *shape)
 	self->shape = shape;
 
 	PushActiveSnapshot(GetTransactionSnapshot());
-	plan = pg_plan_query(analyze(sql), sql, 0, NULL);
+	plan = compat_pg_plan_query(analyze(sql), sql, 0);
 	self->receiver.dest.receiveSlot = receive_row;
 	self->receiver.dest.rStartup = receiver_startup;
 	self->receiver.dest.rShutdown = receiver_nothing;

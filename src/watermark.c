@@ -16,7 +16,6 @@
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 #include "utils/lsyscache.h"
-#include "utils/pg_locale.h"
 #include "utils/typcache.h"
 
 #include "compat.h"

@@ -1,0 +1,235 @@
+# IncloadTest: what the TAP tests share.
+#
+# Two servers, 'source' and 'target'. Whoever tests comes in by the socket,
+# which trusts; a job comes to the source over TCP with a password, as the role
+# 'reader'. Jobs belong to 'loader', who is no superuser: he owns the schemas
+# src (foreign tables) and dw (targets) and may use the foreign server.
+
+package IncloadTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
+  as_loader as_role fails_with start_sql session differences last_run settle wait_for
+  foreign_table pg_major);
+
+# pg_major NODE: 15, 16, …
+sub pg_major
+{
+	my ($node) = @_;
+	return int($node->safe_psql('postgres', 'SHOW server_version_num') / 10000);
+}
+
+# listen_with_password NODE [METHOD]: TCP too, and who comes that way needs a
+# password (or meets another method).
+sub listen_with_password
+{
+	my ($node, $method) = @_;
+	my $hba = $node->data_dir . '/pg_hba.conf';
+	my $rules = slurp_file($hba);
+
+	$method ||= 'scram-sha-256';
+	$rules =~ s/^host .*127\.0\.0\.1.*\n//mg;
+	open(my $out, '>', $hba) or die "cannot write $hba: $!";
+	print $out "host all all 127.0.0.1/32 $method\n", $rules;
+	close($out);
+	$node->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'");
+	return;
+}
+
+# new_source [CONF]: a started server with a role 'reader' that may read public.
+sub new_source
+{
+	my ($conf) = @_;
+	my $node = PostgreSQL::Test::Cluster->new('source');
+
+	$node->init;
+	listen_with_password($node);
+	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($conf || ''));
+	$node->start;
+	$node->safe_psql('postgres', q{
+		CREATE ROLE reader LOGIN PASSWORD 'reader''s secret';
+		GRANT pg_read_all_stats TO reader;
+		ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reader;
+	});
+	return $node;
+}
+
+# new_target [CONF]: a started server with incload and a role 'loader'.
+sub new_target
+{
+	my ($conf, %init) = @_;
+	my $node = PostgreSQL::Test::Cluster->new('target');
+
+	$node->init(%init);
+	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($conf || ''));
+	$node->start;
+	$node->safe_psql('postgres', q{
+		CREATE EXTENSION postgres_fdw;
+		CREATE EXTENSION incload;
+		CREATE ROLE loader LOGIN;
+		CREATE SCHEMA src AUTHORIZATION loader;
+		CREATE SCHEMA dw AUTHORIZATION loader;
+	});
+	return $node;
+}
+
+# connect_target TARGET SOURCE: the foreign server, and loader's way to it.
+sub connect_target
+{
+	my ($target, $source) = @_;
+	my $port = $source->port;
+
+	$target->safe_psql('postgres', qq{
+		CREATE SERVER source FOREIGN DATA WRAPPER postgres_fdw
+			OPTIONS (host '127.0.0.1', port '$port', dbname 'postgres', fetch_size '20000');
+		GRANT USAGE ON FOREIGN SERVER source TO loader;
+		CREATE USER MAPPING FOR loader SERVER source
+			OPTIONS (user 'reader', password 'reader''s secret');
+	});
+	return;
+}
+
+sub two_nodes
+{
+	my (%conf) = @_;
+	my $source = new_source($conf{source});
+	my $target = new_target($conf{target});
+
+	connect_target($target, $source);
+	return ($source, $target);
+}
+
+# foreign_table TARGET NAME…: loader's foreign tables src.NAME for public.NAME.
+sub foreign_table
+{
+	my ($target, @names) = @_;
+	my $list = join(', ', @names);
+
+	as_loader($target, "IMPORT FOREIGN SCHEMA public LIMIT TO ($list) FROM SERVER source INTO src");
+	return;
+}
+
+# as_role NODE ROLE SQL: runs it, dies on an error, returns what it printed.
+sub as_role
+{
+	my ($node, $role, $sql, $dbname) = @_;
+	return $node->safe_psql($dbname || 'postgres', $sql, extra_params => [ '-U', $role ]);
+}
+
+sub as_loader
+{
+	my ($node, $sql) = @_;
+	return as_role($node, 'loader', $sql);
+}
+
+# fails_with NODE ROLE SQL SQLSTATE PATTERN NAME: one test that the last error
+# has that state, and that all that was said matches. Returns what was said.
+sub fails_with
+{
+	my ($node, $role, $sql, $sqlstate, $pattern, $name) = @_;
+	my ($ret, $out, $err) = $node->psql('postgres', $sql,
+		extra_params => [ '-U', $role, '-v', 'VERBOSITY=verbose' ]);
+	my $ok = $ret != 0 && $err =~ /(?:ERROR|FATAL):  \Q$sqlstate\E: / && $err =~ $pattern;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($ok, $name) or diag("wanted $sqlstate and $pattern, got $ret:\n$out\n$err");
+	return $err;
+}
+
+# session NODE ROLE: a psql that stays, for transactions that are left open.
+sub session
+{
+	my ($node, $role) = @_;
+	return $node->background_psql('postgres', on_error_stop => 0,
+		extra_params => [ '-U', $role, '-v', 'VERBOSITY=verbose' ]);
+}
+
+# start_sql NODE ROLE SQL: begins it and returns at once; finish() waits for its
+# end and returns (exit status, stdout, stderr, seconds since the start).
+sub start_sql
+{
+	my ($node, $role, $sql) = @_;
+	my $self = bless { out => '', err => '', started => time() }, 'IncloadTest::Running';
+	my @command = ($node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'),
+		'-U', $role, '-v', 'VERBOSITY=verbose', '-v', 'ON_ERROR_STOP=1', '-c', $sql);
+
+	$self->{run} = IPC::Run::start(\@command, '<', \undef, '>', \$self->{out},
+		'2>', \$self->{err},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	return $self;
+}
+
+sub IncloadTest::Running::finish
+{
+	my ($self) = @_;
+
+	$self->{run}->finish;
+	my $status = $self->{run}->full_result(0);
+	return ($status >> 8, $self->{out}, $self->{err}, time() - $self->{started});
+}
+
+# differences TARGET SOURCE_TABLE TARGET_TABLE [COLUMNS]: "0|0" where both have
+# the same rows: how many only the one, and only the other has, by EXCEPT. As
+# text, so that 1.0 is not 1.00.
+sub differences
+{
+	my ($target, $from, $to, $columns) = @_;
+	my $row = $columns ? "ROW($columns)" : 'r';
+
+	return as_loader($target, qq{
+		SET work_mem = '256MB';
+		CREATE TEMP TABLE s AS SELECT $row\::text AS x FROM $from AS r;
+		CREATE TEMP TABLE t AS SELECT $row\::text AS x FROM $to AS r;
+		SELECT (SELECT count(*) FROM (TABLE s EXCEPT ALL TABLE t) e),
+		       (SELECT count(*) FROM (TABLE t EXCEPT ALL TABLE s) e);
+	});
+}
+
+# last_run TARGET JOB [COLUMNS]: of the newest row of incload.run.
+sub last_run
+{
+	my ($target, $job, $columns) = @_;
+	$columns ||= 'status, rows_read, rows_inserted, rows_updated, rows_unchanged';
+	return $target->safe_psql('postgres',
+		"SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1");
+}
+
+# settle SOURCE TABLE: wait until the newest row is older than the margin that
+# the horizon keeps, so that the next run need not read it once more.
+sub settle
+{
+	my ($source, @tables) = @_;
+	foreach my $table (@tables)
+	{
+		$source->poll_query_until('postgres',
+			"SELECT clock_timestamp() > max(updated_at) + interval '2.2 s' FROM $table")
+		  or die "$table does not settle";
+	}
+	return;
+}
+
+# wait_for SECONDS CODE: until CODE is true; false when the time is over.
+sub wait_for
+{
+	my ($seconds, $code) = @_;
+	my $deadline = time() + $seconds;
+
+	while (time() < $deadline)
+	{
+		my $value = $code->();
+		return $value if $value;
+		usleep(50_000);
+	}
+	return 0;
+}
+
+1;
