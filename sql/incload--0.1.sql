@@ -248,6 +248,12 @@ RETURNS incload.job LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_resume';
 COMMENT ON FUNCTION incload_resume(text) IS 'let a paused job run again';
 
+CREATE FUNCTION incload_accept_source(job text)
+RETURNS incload.job LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_accept_source';
+COMMENT ON FUNCTION incload_accept_source(text) IS
+'go on with a source that was found to be another server, or to have gone backwards';
+
 CREATE FUNCTION incload_drop_job(job text)
 RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_drop_job';

@@ -162,7 +162,7 @@ catalog_find_job(const char *name)
 	Job		   *job;
 
 	rows = catalog_query("SELECT job_id, job, owner, source, target, strategy, watermark, key,"
-						 " options, search_path, enabled"
+						 " options, search_path, enabled, target_oid, database"
 						 " FROM incload.job_store WHERE job = $1", 1, params);
 	if (rows->nrows == 0)
 		return NULL;
@@ -182,6 +182,8 @@ catalog_find_job(const char *name)
 	job->options = options_parse(job->options_json);
 	job->search_path = v[9];
 	job->enabled = v[10][0] == 't';
+	job->stored_target = strtoul(v[11], NULL, 10);
+	job->stored_database = v[12];
 	return job;
 }
 
@@ -243,6 +245,18 @@ catalog_update_job(const Job *job)
 				  " database = $8, strategy = $9, watermark = $10, key = $11::text[],"
 				  " options = $12::jsonb, search_path = $13, altered_at = clock_timestamp()"
 				  " WHERE job_id = $14::bigint", 14, params);
+}
+
+void
+catalog_note_relations(const Job *job)
+{
+	const char *params[4] = {
+		psprintf(INT64_FORMAT, job->id), psprintf("%u", job->source),
+		psprintf("%u", job->target), role_database_identity()
+	};
+
+	catalog_query("UPDATE incload.job_store SET source_oid = $2::oid, target_oid = $3::oid,"
+				  " database = $4 WHERE job_id = $1::bigint", 4, params);
 }
 
 void

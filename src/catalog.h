@@ -48,6 +48,8 @@ extern List *catalog_job_names(void);
 /* writes what "job" holds: a new row (sets id), or the row with its id */
 extern void catalog_insert_job(Job *job);
 extern void catalog_update_job(const Job *job);
+/* keeps the OIDs that source and target have now */
+extern void catalog_note_relations(const Job *job);
 extern void catalog_set_enabled(int64 job_id, bool enabled);
 extern void catalog_delete_job(int64 job_id);
 

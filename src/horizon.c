@@ -76,6 +76,65 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
 	return bound;
 }
 
+/*
+ * Is this the server that the checkpoint was made for? Another one has other
+ * rows below the checkpoint, and nobody would ever read them.
+ */
+static void
+require_same_server(const Job *job, const Checkpoint *checkpoint, const SourceState *state)
+{
+	size_t		length = strcspn(state->epoch, "/");
+
+	if (checkpoint->epoch == NULL ||
+		strncmp(checkpoint->epoch, state->epoch, length + 1) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("source %s of job \"%s\" is on another server than before", job->source_name, job->name),
+			 errdetail("Its system identifier is %s, and was %s.", pnstrdup(state->epoch, length),
+					   pnstrdup(checkpoint->epoch, strcspn(checkpoint->epoch, "/"))),
+			 errhint("If it has the same rows, as after an upgrade, SELECT incload_accept_source(%s) goes on with it; SELECT incload_refresh(%s) loads it anew.",
+					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+}
+
+/*
+ * Ids that go backwards: a sequence was reset, or the source was restored. Rows
+ * that come below the checkpoint would never be read. That the newest rows
+ * were deleted is no such thing, as the sequence tells.
+ */
+static void
+require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest)
+{
+	TextRows   *rows;
+
+	if (!checkpoint->bound.is_set || !newest->is_set ||
+		watermark_compare(shape->watermark, newest->value, checkpoint->bound.value) >= 0)
+		return;
+	/* incload_accept_source has taken the epoch away */
+	if (checkpoint->epoch == NULL)
+	{
+		horizon->restart = *newest;
+		return;
+	}
+	rows = source->routine->ask(source, psprintf(
+		"SELECT pg_catalog.max(pg_catalog.pg_sequence_last_value(c.oid)) FROM pg_catalog.pg_class c"
+		" WHERE c.oid IN (%s) AND c.relkind = 'S'"
+		" AND pg_catalog.has_sequence_privilege(c.oid, 'SELECT, USAGE')", state->relations));
+	if (rows->value[0][0] != NULL &&
+		strtod(rows->value[0][0], NULL) >= strtod(watermark_print(shape->watermark,
+																  checkpoint->bound.value), NULL))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the watermark of source %s went backwards", job->source_name),
+			 errdetail("The newest is %s, and everything up to %s was loaded before.",
+					   watermark_print(shape->watermark, newest->value),
+					   watermark_print(shape->watermark, checkpoint->bound.value)),
+			 errhint("If a sequence was reset or the source restored, SELECT incload_refresh(%s) loads it anew; if the newest rows were deleted, SELECT incload_accept_source(%s) goes on.",
+					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+}
+
 /* the newest value that the source has; not set where there is none */
 static Bound
 newest_bound(Source *source, const Job *job, const Shape *shape)
@@ -183,7 +242,7 @@ settle_or_note(Horizon *horizon, const Shape *shape, const Bound *bound, List *w
 /* every row below was written by a transaction that is over */
 static void
 exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
-			  const Checkpoint *checkpoint, const SourceState *state)
+			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
 {
 	bool		by_time = shape->watermark->kind == WATERMARK_TIME;
 	Bound		bound = {0};
@@ -191,7 +250,11 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 	List	   *waits;
 
 	if (!by_time)
+	{
 		bound = newest_bound(source, job, shape);
+		if (!is_full)
+			require_forward(horizon, source, job, shape, checkpoint, state, &bound);
+	}
 	witness = witness_open(source, state);
 	review_noted(horizon, shape, checkpoint, witness);
 
@@ -275,7 +338,7 @@ definition_hash(const Job *job, const Shape *shape)
 	for (int i = 0; i < shape->ncolumns; i++)
 		appendStringInfo(&buf, " %s %u %d", shape->columns[i].expression,
 						 shape->columns[i].type, shape->columns[i].is_key);
-	return psprintf("%016" INT64_MODIFIER "x",
+	return psprintf("%016llx", (unsigned long long)
 					DatumGetUInt64(hash_any_extended((unsigned char *) buf.data, buf.len, 0)));
 }
 
@@ -310,7 +373,8 @@ plain_clock(Source *source)
 }
 
 Horizon *
-horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint)
+horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+				bool is_full)
 {
 	Horizon    *horizon = palloc0(sizeof(Horizon));
 	SourceState *state;
@@ -328,6 +392,8 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	state = witness_state(source);
 	horizon->source_clock = state->clock;
 	horizon->epoch = state->epoch;
+	if (!is_full)
+		require_same_server(job, checkpoint, state);
 	if (state->in_recovery || !state->is_tables || shape->watermark->kind == WATERMARK_ORDERED)
 	{
 		TimestampTz clock = state->clock;
@@ -340,7 +406,7 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	{
 		horizon->guarantee = "exact";
 		check_mark(horizon, source, job, shape, checkpoint, state);
-		exact_horizon(horizon, source, job, shape, checkpoint, state);
+		exact_horizon(horizon, source, job, shape, checkpoint, state, is_full);
 	}
 	return horizon;
 }

@@ -20,14 +20,19 @@ typedef struct Horizon
 	TimestampTz held_since;		/* when that began; 0: not known */
 	const char *epoch;			/* of the source: while it stays, virtual transactions keep their names */
 	List	   *noted;			/* of NotedBound *, for the checkpoint */
+	Bound		restart;		/* set: the source went back, by consent, and the checkpoint goes with it */
 	uint64		mark;			/* each transaction of the source below this xid8 is over; 0: not known */
 	bool		mark_holds;		/* and the checkpoint's own mark still tells what was seen */
 	char	   *definition_hash;
 	TimestampTz source_clock;	/* when the run began, by the source's clock */
 } Horizon;
 
-/* must be called before the snapshot that reads the rows is taken */
+/*
+ * Must be called before the snapshot that reads the rows is taken. 55000 where
+ * the source is not what the checkpoint was made for (another server, ids that
+ * went backwards), unless everything is read anyway (is_full).
+ */
 extern Horizon *horizon_observe(Source *source, const Job *job, const Shape *shape,
-								const Checkpoint *checkpoint);
+								const Checkpoint *checkpoint, bool is_full);
 
 #endif							/* INCLOAD_HORIZON_H */

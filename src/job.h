@@ -38,6 +38,8 @@ typedef struct Job
 	JobOptions *options;
 	char	   *search_path;
 	bool		enabled;
+	Oid			stored_target;	/* what the target was when the job last ran or was altered */
+	char	   *stored_database;	/* where that OID holds */
 } Job;
 
 extern const char *strategy_name(Strategy strategy);

@@ -434,6 +434,37 @@ incload_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(set_enabled(fcinfo, true));
 }
 
+PG_FUNCTION_INFO_V1(incload_accept_source);
+
+/*
+ * incload_accept_source(job text) → incload.job
+ *		Goes on with a source that is not what it was: another server with the
+ *		same rows, or one whose newest rows are gone. What was seen is forgotten;
+ *		a checkpoint above the newest id comes down to it in the next run.
+ */
+Datum
+incload_accept_source(PG_FUNCTION_ARGS)
+{
+	Job		   *job;
+	CheckpointRow *row;
+	char	   *details;
+
+	refuse_in_recovery("incload_accept_source()");
+	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	run_lock(job, false);
+	row = catalog_read_checkpoint(job->id, true);
+	details = psprintf("{\"epoch\": \"%s\"}", row->epoch ? row->epoch : "");
+	row->epoch = NULL;
+	row->seen = row->mark = NULL;
+	row->seen_tie_key = NIL;
+	row->seen_null = false;
+	row->noted_bounds = "[]";
+	catalog_write_checkpoint(job->id, row);
+	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
+				  details);
+	PG_RETURN_DATUM(catalog_job_row(job->id));
+}
+
 PG_FUNCTION_INFO_V1(incload_drop_job);
 
 /*

@@ -62,7 +62,7 @@ static const OptionRule rules[] = {
 	{"reader", OPTION_CHOICE, PLACE(reader), {"copy", "relation"}, 0, "auto",
 	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
 	{"batch_rows", OPTION_ROWS, PLACE(batch_rows), {0}, 500000, "500000",
-	"rows to apply at once; incload_run_in_batches commits after each"},
+	"rows that incload_run_in_batches commits at once"},
 	{"full_refresh_mode", OPTION_CHOICE, PLACE(full_refresh_mode), {"merge", "truncate"}, 0,
 		"merge with a key, else truncate",
 	"how a full refresh makes the target equal to the source: row by row, or empty it first"},

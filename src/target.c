@@ -22,6 +22,7 @@
 
 #include "compat.h"
 #include "names.h"
+#include "role.h"
 #include "target.h"
 
 static const char *
@@ -118,6 +119,20 @@ target_require_writable(const Job *job)
 			   "It has rules, and MERGE does not work on a table with rules.",
 			   "Use triggers instead of rules.");
 	require_privileges(job);
+}
+
+void
+target_require_same(const Job *job)
+{
+	if (job->stored_target == job->target ||
+		strcmp(job->stored_database, role_database_identity()) != 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("target %s of job \"%s\" is not the table it was", job->target_name, job->name),
+			 errdetail("It was dropped and created again: rows below the checkpoint are not in it."),
+			 errhint("SELECT incload_refresh(%s) fills it anew and goes on from there.",
+					 quote_literal_cstr(job->name))));
 }
 
 List *

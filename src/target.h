@@ -13,6 +13,12 @@
 /* errors unless the job's owner can load into the target as the strategy needs it */
 extern void target_require_writable(const Job *job);
 
+/*
+ * Errors (55000) where the target was dropped and created again in this very
+ * database: its checkpoint is of rows that are gone. A restored one is accepted.
+ */
+extern void target_require_same(const Job *job);
+
 /* names of the columns of the target's primary key (char *), NIL for none */
 extern List *target_primary_key(Oid target);
 

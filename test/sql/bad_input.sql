@@ -16,8 +16,7 @@ CREATE FUNCTION fails(sql text, OUT state text, OUT message text, OUT detail tex
 LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE sql;
-    message := 'it works';
-    INSERT INTO said (sql, state) VALUES (sql, '00000');
+    RAISE EXCEPTION USING ERRCODE = 'ZZ000', MESSAGE = 'it works';
 EXCEPTION WHEN others THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
@@ -29,14 +28,6 @@ CREATE FUNCTION creates(VARIADIC args text[], OUT state text, OUT message text, 
 LANGUAGE sql AS $$
     SELECT fails(format('SELECT incload_create_job(%s)', array_to_string(args, ', ')))
 $$;
-
--- what must not change
-CREATE VIEW everything AS
-SELECT (SELECT jsonb_agg(to_jsonb(j) ORDER BY job) FROM incload.job j WHERE job LIKE 'bad%'),
-       (SELECT jsonb_agg(to_jsonb(c) - 'updated_at' ORDER BY job) FROM incload.checkpoint c WHERE job LIKE 'bad%'),
-       (SELECT array_agg(relname ORDER BY relname) FROM pg_class
-        WHERE relnamespace = 'bad'::regnamespace AND relkind NOT IN ('t', 'i', 'S')),
-       (SELECT count(*) FROM copy);
 
 CREATE TABLE src (
     id int, n int NOT NULL, updated_at timestamptz NOT NULL, name text, f float8, j json, p point,
@@ -54,16 +45,24 @@ CREATE TYPE composite AS (a int);
 CREATE INDEX src_idx ON src (n);
 SELECT job FROM incload_create_job('bad', 'src', 'copy', 'upsert', 'updated_at', '{id}');
 SELECT rows_inserted FROM incload_run('bad');
-CREATE TABLE before AS TABLE everything;
+-- what must not change
+CREATE VIEW everything AS
+SELECT (SELECT jsonb_agg(to_jsonb(j) ORDER BY job) FROM incload.job j WHERE job LIKE 'bad%') AS jobs,
+       (SELECT jsonb_agg(to_jsonb(c) - 'updated_at' ORDER BY job) FROM incload.checkpoint c WHERE job LIKE 'bad%') AS checkpoints,
+       (SELECT array_agg(relname ORDER BY relname) FROM pg_class
+        WHERE relnamespace = 'bad'::regnamespace AND relkind NOT IN ('t', 'i', 'S')) AS relations,
+       (SELECT array_agg(c ORDER BY id) FROM copy c)::text AS rows;
+CREATE TABLE public.bad_before AS TABLE everything;
 
 \x on
 \pset format unaligned
 --
 -- unknown job
 --
-SELECT (fails(format(f, '''badd'''))).* FROM unnest(ARRAY[
+SELECT f AS call, said.* FROM unnest(ARRAY[
     'SELECT incload_run(%s)', 'SELECT incload_refresh(%s)', 'SELECT incload_pause(%s)',
-    'SELECT incload_resume(%s)', 'SELECT incload_drop_job(%s)', 'SELECT incload_alter_job(%s)']) f;
+    'SELECT incload_resume(%s)', 'SELECT incload_drop_job(%s)', 'SELECT incload_alter_job(%s)']) f,
+    fails(format(f, '''badd''')) said;
 SELECT * FROM fails($$SELECT incload_run('nothing like it')$$);
 SELECT * FROM fails($$SELECT incload_run('')$$);
 CALL incload_run_in_batches('badd');
@@ -108,7 +107,7 @@ SELECT * FROM fails($$SELECT incload_alter_job('bad', options => '{"batch_row": 
 --
 -- options with values of the wrong form
 --
-SELECT o AS option, (creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('options => %L', o))).*
+SELECT o AS option, said.*
 FROM unnest(ARRAY[
     '[]', '3', '"x"', '{"batch_rows": 0}', '{"batch_rows": "many"}', '{"batch_rows": 1.5}', '{"batch_rows": -1}',
     '{"batch_rows": 1e30}', '{"batch_rows": [1]}', '{"filter": ""}', '{"filter": true}', '{"filter": {}}',
@@ -117,25 +116,27 @@ FROM unnest(ARRAY[
     '{"reader": "fast"}', '{"null_watermark": "never"}', '{"full_refresh_mode": "swap"}',
     '{"statement_timeout": "soon"}', '{"statement_timeout": 5}', '{"statement_timeout": "-1 s"}',
     '{"statement_timeout": "1 year"}', '{"lock_timeout": "0"}', '{"settle": "a while"}',
-    '{"columns": ["id"], "exclude": ["n"]}']) o;
+    '{"columns": ["id"], "exclude": ["n"]}']) o,
+    creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('options => %L', o)) said;
 
 -- expressions that are no expressions
-SELECT e AS filter, (creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('options => %L', jsonb_build_object('filter', e)))).*
+SELECT e AS filter, said.*
 FROM unnest(ARRAY[
-    'true) OR (true', 'n = 1; DROP TABLE copy', 'n = 1 --', 'n = 1 /*', 'SELECT 1', 'n, id', 'n = 1 LIMIT 1', '*',
-    'count(*) > 1', 'n', 'true FROM src', 'true AS x', 'nosuch(n)', 'n = ''x''', '1 = (']) e
-WHERE e <> 'n = 1 --';
+    'true) OR (true', 'n = 1; DROP TABLE copy', 'n = 1 /*', 'SELECT 1', 'n, id', 'n = 1 LIMIT 1', '*',
+    'count(*) > 1', 'n', 'true FROM src', 'true AS x', 'nosuch(n)', 'n = ''x''', '1 = (']) e,
+    creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('options => %L', jsonb_build_object('filter', e))) said;
 SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$options => '{"transforms": {"name": "name; SELECT 1"}}'$$);
 SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$options => '{"pre_sql": "CREATE TABEL x ()"}'$$);
 
 --
 -- the watermark: no column, no valid expression, a type without an order
 --
-SELECT w AS watermark, (creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('watermark => %L', w), $$key => '{id}'$$)).*
+SELECT w AS watermark, said.*
 FROM unnest(ARRAY[
     'update_at', 'zzz', '', 'updated_at + 1', '(nosuch)', '(', '(n', '(n) + (n)', '(n); DROP TABLE copy', '(n, id)',
     '(updated_at', '(SELECT 1 FROM', 'f', 'j', 'p', 'i', 'tz', 'name', '(name COLLATE "POSIX")', '(now())', '(NULL)',
-    '(max(n))', '(ARRAY[n])', '(n > 1)']) w;
+    '(max(n))', '(ARRAY[n])', '(n > 1)']) w,
+    creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, format('watermark => %L', w), $$key => '{id}'$$) said;
 SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$strategy => 'full'$$, $$watermark => 'n'$$);
 SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$watermark => 'n'$$, $$options => '{"start_at": "x"}'$$);
 SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$strategy => 'full'$$, $$options => '{"start_at": "1"}'$$);
@@ -180,9 +181,10 @@ CREATE SERVER files FOREIGN DATA WRAPPER file_fdw;
 CREATE FOREIGN TABLE copy_foreign (id int, n int, updated_at timestamptz) SERVER files OPTIONS (filename '/dev/null');
 CREATE TABLE copy_rules (LIKE copy INCLUDING ALL);
 CREATE RULE r AS ON UPDATE TO copy_rules DO INSTEAD NOTHING;
-SELECT t AS target, (creates($$'bad_1'$$, $$'src'$$, quote_literal(t), $$'upsert'$$, $$'updated_at'$$, $$'{id}'$$)).*
+SELECT t AS target, said.*
 FROM unnest(ARRAY['copy_view', 'copy_mv', 'copy_foreign', 'seq', 'src_idx', 'copy_unlogged', 'copy_temp', 'pg_temp.new_temp',
-    'copy_rules', 'src', 'pg_class', 'pg_catalog.newtable', 'information_schema.tables', 'incload.run_store']) t;
+    'copy_rules', 'src', 'pg_class', 'pg_catalog.newtable', 'information_schema.tables', 'incload.run_store']) t,
+    creates($$'bad_1'$$, $$'src'$$, quote_literal(t), $$'upsert'$$, $$'updated_at'$$, $$'{id}'$$) said;
 -- a target that becomes UNLOGGED, or a view, later
 ALTER TABLE copy SET UNLOGGED;
 SELECT * FROM fails($$SELECT incload_run('bad')$$);
@@ -195,10 +197,11 @@ CREATE TABLE wanting (id int PRIMARY KEY, n int, updated_at timestamptz, name te
 CREATE TABLE other_types (id int PRIMARY KEY, n point, updated_at timestamptz);
 CREATE TABLE local_time (id int PRIMARY KEY, n int, updated_at timestamp);
 CREATE TABLE always (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, updated_at timestamptz);
-SELECT t AS target, (creates($$'bad_1'$$, $$'src'$$, quote_literal(t), $$'upsert'$$, $$'updated_at'$$, $$'{id}'$$,
-    format('options => %L', o))).*
+SELECT t AS target, said.*
 FROM (VALUES ('narrow', '{}'), ('wanting', '{}'), ('other_types', '{"columns": ["id", "n", "updated_at"]}'),
-    ('local_time', '{"columns": ["id", "n", "updated_at"]}'), ('always', '{"columns": ["id", "n", "updated_at"]}')) v(t, o);
+    ('local_time', '{"columns": ["id", "n", "updated_at"]}'), ('always', '{"columns": ["id", "n", "updated_at"]}')) v(t, o),
+    creates($$'bad_1'$$, $$'src'$$, quote_literal(t), $$'upsert'$$, $$'updated_at'$$, $$'{id}'$$,
+    format('options => %L', o)) said;
 
 --
 -- a value that does not fit the target
@@ -208,11 +211,11 @@ CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE TABLE tight (id int PRIMARY KEY, n int CONSTRAINT small CHECK (n < 1000), name varchar(3), amount numeric(5,2),
     v positive);
 SELECT job FROM incload_create_job('bad_fit', 'wide', 'tight', 'upsert', 'v');
-CREATE FUNCTION does_not_fit(row wide, OUT state text, OUT message text, OUT detail text, OUT hint text)
+CREATE FUNCTION does_not_fit(r wide, OUT state text, OUT message text, OUT detail text, OUT hint text)
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM wide;
-    INSERT INTO wide SELECT row.*;
+    INSERT INTO wide SELECT r.*;
     SELECT * INTO state, message, detail, hint FROM fails($f$SELECT incload_run('bad_fit')$f$);
 END $$;
 SELECT * FROM does_not_fit((1, 3000000000, 'x', 1, 1));
@@ -335,7 +338,8 @@ SELECT job FROM incload_alter_job('bad_away', options => '{"reader": "relation"}
 SELECT * FROM fails($$SELECT incload_run('bad_away')$$);
 -- it takes too long there; a lock is held here
 SELECT job FROM incload_alter_job('bad_away', options => '{"reader": null, "filter": "pg_sleep(10) IS NOT NULL", "statement_timeout": "50 ms"}');
-SELECT state FROM fails($$SELECT incload_run('bad_away')$$);
+\set SHOW_CONTEXT never
+SELECT incload_run('bad_away');
 SELECT count(*) FROM away_copy;
 SELECT job FROM incload_alter_job('bad_away', options => '{"filter": null, "statement_timeout": null}');
 SELECT rows_inserted FROM incload_run('bad_away');
@@ -345,16 +349,18 @@ SELECT * FROM creates($$'bad_1'$$, $$'src'$$, $$'copy'$$, $$options => '{"reader
 --
 -- pre_sql and post_sql
 --
-SELECT s AS sql, (fails(format('SELECT incload_run((incload_alter_job(''bad'', options => %L)).job)',
-    jsonb_build_object('pre_sql', s)))).*
+SELECT s AS sql, said.*
 FROM unnest(ARRAY['COMMIT', 'CREATE TABEL x ()', 'SELECT 1/0', 'COPY src TO STDOUT', 'SAVEPOINT x', 'VACUUM copy',
-    'DROP TABLE copy', 'SELECT incload_run(''bad'')']) s;
+    'DROP TABLE copy', 'SELECT incload_run(''bad'')']) s,
+    fails(format('SELECT incload_run((incload_alter_job(''bad'', options => %L)).job)',
+    jsonb_build_object('pre_sql', s))) said;
 
 --
 -- a job's name
 --
-SELECT n AS name, (creates(quote_literal(n), $$'src'$$, $$'copy'$$)).*
-FROM unnest(ARRAY['', '   ', E'\t', 'it''s', '"x"', 'back`tick', 'back\slash', E'line\nbreak', repeat('x', 63), repeat('ä', 32), 'bad']) n;
+SELECT n AS name, said.*
+FROM unnest(ARRAY['', '   ', E'\t', 'it''s', '"x"', 'back`tick', 'back\slash', E'line\nbreak', repeat('x', 63), repeat('ä', 32), 'bad']) n,
+    creates(quote_literal(n), $$'src'$$, $$'copy'$$) said;
 SELECT job FROM incload_create_job(repeat('ä', 31), 'src', 'copy', 'upsert', 'updated_at');
 SELECT rows_read FROM incload_run(repeat('ä', 31));
 SELECT incload_drop_job(repeat('ä', 31));
@@ -365,9 +371,10 @@ SELECT incload_drop_job('a job; with.dots - and Größe');
 --
 -- altering into what cannot work, and into another's hands
 --
-SELECT a AS change, (fails(format('SELECT incload_alter_job(''bad'', %s)', a))).*
+SELECT a AS change, said.*
 FROM unnest(ARRAY['source => ''nosuch''', 'target => ''copy_view''', 'strategy => ''x''', 'watermark => ''f''', 'key => ''{nosuch}''',
-    'options => ''{"reader": "copy"}''', 'owner => ''regress_nobody''', 'owner => ''''', 'owner => ''regress_incload_bad''']) a;
+    'options => ''{"reader": "copy"}''', 'owner => ''regress_nobody''', 'owner => ''''', 'owner => ''regress_incload_bad''']) a,
+    fails(format('SELECT incload_alter_job(''bad'', %s)', a)) said;
 
 -- a read-only transaction
 BEGIN READ ONLY;
@@ -382,14 +389,13 @@ DROP FOREIGN TABLE loop, down, tcp, away_f, copy_foreign;
 DROP TABLE plain, plain_copy, logged, logged_copy, copy_rules, narrow, wanting, other_types, local_time, always, wide, tight,
     mine, away, away_copy;
 SELECT incload_drop_job('bad_fit'), incload_drop_job('bad_away');
-ALTER TABLE before SET SCHEMA public;
-(TABLE everything EXCEPT TABLE public.before) UNION ALL (TABLE public.before EXCEPT TABLE everything);
-DROP TABLE public.before;
+(TABLE everything EXCEPT TABLE public.bad_before) UNION ALL (TABLE public.bad_before EXCEPT TABLE everything);
+DROP TABLE public.bad_before;
 
 -- each has a SQLSTATE, a detail and a hint
 SELECT count(*) > 150 AS many FROM said;
 SELECT state, sql, detail, hint FROM said
-WHERE state = '00000' OR coalesce(detail, '') = '' OR coalesce(hint, '') = '' OR state LIKE 'XX%' ORDER BY id;
+WHERE state = 'ZZ000' OR coalesce(detail, '') = '' OR coalesce(hint, '') = '' OR state LIKE 'XX%' ORDER BY id;
 -- and each run that failed is on record with them
 SELECT count(*) > 20 AS many, bool_and(sqlstate IS NOT NULL AND error <> '') AS all_said
 FROM incload.run WHERE job LIKE 'bad%' AND status = 'failed';

@@ -1,0 +1,406 @@
+/*
+ * batch.c
+ *		One batch of a run, from reading to checkpoint.
+ *
+ * job, checkpoint, horizon, window, source, stage, merge, checkpoint, history:
+ * here the data flows through them, in this order.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/backend_status.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "batch.h"
+#include "catalog.h"
+#include "compat.h"
+#include "merge.h"
+#include "role.h"
+#include "target.h"
+
+/* an open transaction that holds the checkpoint back for so long is an event */
+#define HELD_EVENT_SECONDS 3600
+
+/* the option lock_timeout for what is done here; there, remote.c sets it */
+static void
+enter_owner(Run *run, RoleBracket *bracket)
+{
+	role_enter_owner(bracket, run->job->owner, run->job->search_path);
+	if (run->job->options->lock_timeout > 0)
+		role_set("lock_timeout", psprintf(INT64_FORMAT, run->job->options->lock_timeout));
+}
+
+static void
+run_user_sql(const char *sql)
+{
+	if (sql == NULL)
+		return;
+	SPI_connect();
+	if (SPI_execute(sql, false, 0) < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pre_sql and post_sql cannot control transactions or COPY"),
+				 errdetail("The SQL is: %s", sql),
+				 errhint("It runs inside the run's transaction.")));
+	SPI_finish();
+}
+
+/* "incload orders batch 3" for pg_stat_activity */
+static void
+show_activity(const Run *run)
+{
+	pgstat_report_appname(psprintf("incload %s batch %d", run->job->name, run->record->batches + 1));
+}
+
+/*
+ * How the rows of this run are read: in which order, cut where. Inside the
+ * caller's transaction everything is one batch, as it commits together.
+ */
+static void
+plan_reading(Run *run)
+{
+	const Shape *shape = run->shape;
+	int64		batch_rows = run->in_batches && !run->is_full ? run->job->options->batch_rows : 0;
+	bool		needs_order = run->in_batches || (shape->nkeys > 0 && !shape->key_is_unique);
+
+	run->order = needs_order ? READ_BY_WATERMARK : READ_ANY_ORDER;
+	run->stage = stage_create(run->job, shape, batch_rows, shape->key_is_portable, run->context);
+	run->reads_null_apart = run->in_batches && !run->is_full &&
+		!run->source->routine->outlives_commit && run->window.with_null;
+	if (run->reads_null_apart)
+		run->window.with_null = false;
+}
+
+/* a refresh reads everything, as far as a row that is read again cannot be doubled */
+static Window
+full_window(Run *run)
+{
+	Window		window = {.with_null = job_null_watermark(run->job) != NULL_WATERMARK_SKIP};
+
+	if (run->shape->watermark == NULL || run->shape->nkeys > 0)
+		return window;
+	if (!run->horizon->bound.is_set)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("it is not known yet which rows of source %s are settled", run->job->source_name),
+				 errdetail("Without a key, a refresh may read only rows below which none can come any more."),
+				 errhint("Try again in a few seconds.")));
+	window.high = run->horizon->bound;
+	return window;
+}
+
+/* from connection to window; inside the owner bracket */
+static void
+prepare(Run *run)
+{
+	MemoryContext old = MemoryContextSwitchTo(run->context);
+
+	target_require_writable(run->job);
+	if (!run->is_full)
+		target_require_same(run->job);
+	run->source = source_connect(run->job, run->context);
+	run->shape = shape_build(run->source, run->job);
+	run->checkpoint = checkpoint_read(run->job->id, run->shape->watermark, true);
+	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,
+								   run->is_full);
+	if (run->horizon->restart.is_set)
+		run->checkpoint->bound = run->horizon->restart;
+	if (!run->horizon->mark_holds)
+	{
+		run->checkpoint->seen.is_set = false;
+		run->checkpoint->seen_null = false;
+		run->checkpoint->mark = 0;
+	}
+	run->window = run->is_full ? full_window(run)
+		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
+	if (run->window.low.is_set)
+		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
+	plan_reading(run);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+open_query(Run *run)
+{
+	int64		limit = 0;
+
+	/* a query that ends with the batch need not be planned for more */
+	if (run->in_batches && !run->source->routine->outlives_commit && !run->window.only_null)
+		limit = run->stage->batch_rows;
+	run->source->routine->open(run->source,
+							   query_read(run->shape, run->source, run->job->options->filter, &run->window, run->order, limit),
+							   run->shape);
+	run->is_open = true;
+}
+
+static void
+close_query(Run *run)
+{
+	run->source->routine->close(run->source);
+	run->is_open = false;
+}
+
+/* the place after the last row of a batch that is not the last one */
+static Bound
+place_after_batch(Run *run)
+{
+	Bound		place = {0};
+	MemoryContext old;
+	ListCell   *lc;
+
+	/* among rows without a watermark: every other is read */
+	if (!run->stage->has_last)
+		return place;
+	old = MemoryContextSwitchTo(run->context);
+	place.is_set = true;
+	place.value = watermark_copy(run->shape->watermark, run->stage->last_watermark);
+	place.side = BOUND_AFTER;
+	if (run->stage->cut_at_key)
+		foreach(lc, run->stage->last_key)
+			place.tie_key = lappend(place.tie_key, pstrdup(lfirst(lc)));
+	MemoryContextSwitchTo(old);
+	return place;
+}
+
+/* reads a batch into the stage; false when it was the last one */
+static bool
+read_batch(Run *run)
+{
+	bool		more;
+
+	stage_begin_batch(run->stage);
+	if (run->window.is_empty)
+		return false;
+	if (!run->is_open)
+		open_query(run);
+	more = run->source->routine->read(run->source, run->stage);
+
+	if (run->in_batches && !run->source->routine->outlives_commit)
+	{
+		close_query(run);
+		stage_forget_carried(run->stage);
+		if (run->window.only_null)
+			return false;
+		more = run->stage->batch_rows > 0 && run->stage->nrows >= run->stage->batch_rows;
+		if (more)
+			run->window.low = place_after_batch(run);
+		else if (run->reads_null_apart)
+		{
+			run->window.only_null = true;
+			run->stage->batch_rows = 0;
+			more = true;
+		}
+	}
+	else if (!more)
+		close_query(run);
+	return more;
+}
+
+static void
+apply_batch(Run *run)
+{
+	const Job  *job = run->job;
+	ApplyMode	mode = merge_mode(job, run->shape);
+	bool		prune = false;
+
+	if (run->is_full)
+	{
+		prune = job_full_refresh_mode(job) == FULL_REFRESH_MERGE;
+		mode = prune ? APPLY_MERGE : APPLY_INSERT;
+		if (!prune)
+			run->record->counts.pruned += merge_truncate(job);
+	}
+	run->record->rows_read += run->stage->nrows;
+	merge_apply(job, run->shape, run->stage, mode, prune, &run->record->counts);
+}
+
+/*
+ * What this run has seen of the source, as of its own mark: all of it at its
+ * end, else all up to the batch's last row. Up to the place of an earlier run,
+ * that run's mark holds until this one has got there.
+ */
+static void
+advance_seen(Run *run, bool is_last)
+{
+	Checkpoint *checkpoint = run->checkpoint;
+	const WatermarkType *type = run->shape->watermark;
+	Bound		place = {0};
+
+	checkpoint->definition_hash = run->horizon->definition_hash;
+	if (run->horizon->mark == 0)
+		return;
+	if (!is_last)
+	{
+		if (run->window.only_null)
+			return;
+		place = place_after_batch(run);
+		if (!place.is_set || bound_compare(type, &place, &checkpoint->seen) < 0)
+			return;
+		checkpoint->seen_null = false;
+	}
+	else
+	{
+		if (run->stage->has_newest)
+		{
+			MemoryContext old = MemoryContextSwitchTo(run->context);
+
+			place.is_set = true;
+			place.value = watermark_copy(type, run->stage->newest_watermark);
+			place.side = BOUND_AFTER;
+			MemoryContextSwitchTo(old);
+		}
+		if (bound_compare(type, &place, &checkpoint->seen) < 0)
+			place = checkpoint->seen;
+		checkpoint->seen_null = true;
+	}
+	checkpoint->seen = place;
+	checkpoint->mark = run->horizon->mark;
+}
+
+/*
+ * The checkpoint goes as far as the batch, and never beyond the horizon: what
+ * is above may still get company, and is read again.
+ */
+static void
+advance_checkpoint(Run *run, bool is_last)
+{
+	Checkpoint *checkpoint = run->checkpoint;
+	const WatermarkType *type = run->shape->watermark;
+	Stage	   *stage = run->stage;
+
+	checkpoint->guarantee = run->horizon->guarantee;
+	checkpoint->held_back_by = run->horizon->held_back_by;
+	checkpoint->epoch = run->horizon->epoch;
+	if (type != NULL)
+	{
+		Bound		reached = run->horizon->bound;
+
+		if (!is_last && !run->window.only_null)
+		{
+			Bound		place = place_after_batch(run);
+
+			if (place.is_set && reached.is_set && bound_compare(type, &place, &reached) <= 0)
+				reached = place;
+		}
+		if (reached.is_set &&
+			(run->is_full || bound_compare(type, &reached, &checkpoint->bound) >= 0))
+			checkpoint->bound = reached;
+		checkpoint->noted = run->horizon->noted;
+		advance_seen(run, is_last);
+	}
+	if (stage->has_newest)
+	{
+		MemoryContext old = MemoryContextSwitchTo(run->context);
+		char	   *newest = watermark_print(type, stage->newest_watermark);
+
+		run->record->watermark_to = newest;
+		if (checkpoint->loaded_to == NULL ||
+			watermark_compare(type, stage->newest_watermark,
+							  watermark_parse(type, checkpoint->loaded_to)) > 0)
+			checkpoint->loaded_to = newest;
+		MemoryContextSwitchTo(old);
+	}
+	checkpoint_write(checkpoint, type);
+}
+
+/* how old the newest row is that the target has, by the source's clock */
+static void
+note_lag(Run *run)
+{
+	TimestampTz newest;
+
+	if (run->shape->watermark == NULL || run->shape->watermark->type != TIMESTAMPTZOID ||
+		run->checkpoint->loaded_to == NULL)
+		return;
+	newest = DatumGetTimestampTz(watermark_parse(run->shape->watermark, run->checkpoint->loaded_to));
+	if (TIMESTAMP_NOT_FINITE(newest))
+		return;
+	run->record->has_lag = true;
+	run->record->lag = Max(run->horizon->source_clock - newest, 0);
+}
+
+/* a transaction left open at the source all night is told once, and not for ever kept silent */
+static void
+note_held_horizon(Run *run)
+{
+	const Horizon *horizon = run->horizon;
+
+	if (horizon->held_since == 0 ||
+		horizon->source_clock - horizon->held_since < HELD_EVENT_SECONDS * USECS_PER_SEC)
+		return;
+	catalog_event_once(run->job, "horizon_held", horizon->held_back_by,
+					   psprintf("the checkpoint waits for a transaction at the source: %s",
+								horizon->held_back_by));
+}
+
+static void
+report_batch(Run *run, bool is_last)
+{
+	RunRecord  *record = run->record;
+
+	/* a run inside the caller's transaction tells by its result alone */
+	if (!run->in_batches)
+		return;
+	if (record->batches == 0)
+	{
+		ereport(NOTICE, (errmsg("%s: nothing new", run->job->name)));
+		return;
+	}
+	if (record->rows_read == run->committed_read && is_last)
+		return;
+	ereport(NOTICE,
+			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
+					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s",
+					run->job->name, record->batches, record->rows_read - run->committed_read,
+					record->counts.inserted - run->committed.inserted,
+					record->counts.updated - run->committed.updated,
+					record->counts.unchanged - run->committed.unchanged,
+					record->watermark_to ? ", to " : "",
+					record->watermark_to ? record->watermark_to : "")));
+}
+
+bool
+run_batch(Run *run)
+{
+	RoleBracket bracket;
+	bool		more;
+	bool		is_first = run->record->batches == 0;
+
+	show_activity(run);
+	enter_owner(run, &bracket);
+	if (run->source == NULL)
+		prepare(run);
+	else
+		(void) checkpoint_read(run->job->id, run->shape->watermark, true);
+	if (is_first)
+		run_user_sql(run->job->options->pre_sql);
+	more = read_batch(run);
+	if (run->stage->nrows > 0 || run->is_full)
+	{
+		apply_batch(run);
+		run->record->batches++;
+	}
+	stage_end_batch(run->stage);
+	if (!more)
+		run_user_sql(run->job->options->post_sql);
+
+	advance_checkpoint(run, !more);
+	run->record->bytes_read = run->source->bytes_read;
+	if (!more)
+	{
+		note_lag(run);
+		note_held_horizon(run);
+		if (run->job->stored_target != run->job->target)
+			catalog_note_relations(run->job);
+		run->record->status = "succeeded";
+		run->record->is_finished = true;
+	}
+	if (run->in_batches || !more)
+		history_write(run->record);
+	report_batch(run, !more);
+	role_leave(&bracket);
+	return more;
+}

@@ -1,0 +1,52 @@
+/*
+ * batch.h
+ *		One batch of a run, from reading to checkpoint.
+ */
+#ifndef INCLOAD_BATCH_H
+#define INCLOAD_BATCH_H
+
+#include "postgres.h"
+
+#include "checkpoint.h"
+#include "history.h"
+#include "horizon.h"
+#include "job.h"
+#include "query.h"
+#include "shape.h"
+#include "source.h"
+#include "stage.h"
+#include "window.h"
+
+/* Run: everything that a run knows, from its first batch to its last */
+typedef struct Run
+{
+	const Job  *job;
+	bool		is_full;		/* reads everything, and makes the target equal to it */
+	bool		in_batches;		/* commits after each batch */
+	MemoryContext context;		/* outlives the commits */
+
+	RunRecord  *record;
+	ApplyCounts committed;		/* the counts as of the last commit, likewise below */
+	int64		committed_read;
+	int			committed_batches;
+
+	Source	   *source;
+	Shape	   *shape;
+	Checkpoint *checkpoint;
+	Horizon    *horizon;
+	Window		window;			/* what is still to be read */
+	ReadOrder	order;
+	Stage	   *stage;
+	bool		is_open;		/* the reading query is */
+	bool		reads_null_apart;	/* rows without a watermark get a query of their own */
+	struct Run *outer;			/* the run whose SQL has called this one */
+} Run;
+
+/*
+ * Reads a batch, applies it, moves the checkpoint and writes the record, as the
+ * job's owner and inside the current transaction; the first one also connects
+ * and plans. False when it was the last one.
+ */
+extern bool run_batch(Run *run);
+
+#endif							/* INCLOAD_BATCH_H */
