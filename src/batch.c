@@ -20,9 +20,13 @@
 #include "merge.h"
 #include "role.h"
 #include "target.h"
+#include "trouble.h"
 
 /* an open transaction that holds the checkpoint back for so long is an event */
 #define HELD_EVENT_SECONDS 3600
+
+static const char row_hint[] =
+"Mend the row at the source, change its value by the option \"transforms\", leave it out by \"filter\", or change the target; the next run goes on from the checkpoint.";
 
 /* the option lock_timeout for what is done here; there, remote.c sets it */
 static void
@@ -34,10 +38,15 @@ enter_owner(Run *run, RoleBracket *bracket)
 }
 
 static void
-run_user_sql(const char *sql)
+run_user_sql(const Job *job, const char *option, const char *sql)
 {
+	Trouble		trouble;
+
 	if (sql == NULL)
 		return;
+	trouble_begin(&trouble, psprintf("It came up in the option \"%s\": %s", option, sql),
+				  psprintf("Change it: SELECT incload_alter_job(%s, options => '{\"%s\": \"…\"}').",
+						   quote_literal_cstr(job->name), option));
 	SPI_connect();
 	if (SPI_execute(sql, false, 0) < 0)
 		ereport(ERROR,
@@ -46,6 +55,7 @@ run_user_sql(const char *sql)
 				 errdetail("The SQL is: %s", sql),
 				 errhint("It runs inside the run's transaction.")));
 	SPI_finish();
+	trouble_end(&trouble);
 }
 
 /* "incload orders batch 3" for pg_stat_activity */
@@ -97,7 +107,11 @@ static void
 prepare(Run *run)
 {
 	MemoryContext old = MemoryContextSwitchTo(run->context);
+	Trouble		trouble;
 
+	trouble_begin(&trouble, psprintf("It came up while source %s was looked at.", run->job->source_name),
+				  row_hint);
+	job_lock_relations(run->job);
 	target_require_writable(run->job);
 	if (!run->is_full)
 		target_require_same(run->job);
@@ -119,6 +133,7 @@ prepare(Run *run)
 	if (run->window.low.is_set)
 		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
 	plan_reading(run);
+	trouble_end(&trouble);
 	MemoryContextSwitchTo(old);
 }
 
@@ -344,13 +359,12 @@ report_batch(Run *run, bool is_last)
 	/* a run inside the caller's transaction tells by its result alone */
 	if (!run->in_batches)
 		return;
-	if (record->batches == 0)
+	if (record->rows_read == run->committed_read && !run->is_full)
 	{
-		ereport(NOTICE, (errmsg("%s: nothing new", run->job->name)));
+		if (is_last && record->batches == 0)
+			ereport(NOTICE, (errmsg("%s: nothing new", run->job->name)));
 		return;
 	}
-	if (record->rows_read == run->committed_read && is_last)
-		return;
 	ereport(NOTICE,
 			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
 					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s",
@@ -367,25 +381,32 @@ run_batch(Run *run)
 {
 	RoleBracket bracket;
 	bool		more;
-	bool		is_first = run->record->batches == 0;
+	bool		is_first = run->source == NULL;
+	const Job  *job = run->job;
+	Trouble		trouble;
 
 	show_activity(run);
 	enter_owner(run, &bracket);
-	if (run->source == NULL)
+	if (is_first)
 		prepare(run);
 	else
-		(void) checkpoint_read(run->job->id, run->shape->watermark, true);
+		(void) checkpoint_read(job->id, run->shape->watermark, true);
 	if (is_first)
-		run_user_sql(run->job->options->pre_sql);
+		run_user_sql(job, "pre_sql", job->options->pre_sql);
+	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name), row_hint);
 	more = read_batch(run);
+	trouble_end(&trouble);
 	if (run->stage->nrows > 0 || run->is_full)
 	{
+		trouble_begin(&trouble, psprintf("It came up while rows were written to target %s.", job->target_name),
+					  row_hint);
 		apply_batch(run);
+		trouble_end(&trouble);
 		run->record->batches++;
 	}
 	stage_end_batch(run->stage);
 	if (!more)
-		run_user_sql(run->job->options->post_sql);
+		run_user_sql(job, "post_sql", job->options->post_sql);
 
 	advance_checkpoint(run, !more);
 	run->record->bytes_read = run->source->bytes_read;

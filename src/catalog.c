@@ -217,7 +217,7 @@ job_params(const Job *job, const char **params)
 	params[12] = job->search_path;
 }
 
-void
+bool
 catalog_insert_job(Job *job)
 {
 	const char *params[13];
@@ -227,10 +227,14 @@ catalog_insert_job(Job *job)
 	rows = catalog_query("INSERT INTO incload.job_store (job, owner, owner_oid, source, source_oid,"
 						 " target, target_oid, database, strategy, watermark, key, options, search_path)"
 						 " VALUES ($1, $2::name, $3::oid, $4, $5::oid, $6, $7::oid, $8, $9, $10,"
-						 " $11::text[], $12::jsonb, $13) RETURNING job_id", 13, params);
+						 " $11::text[], $12::jsonb, $13) ON CONFLICT (job) DO NOTHING RETURNING job_id",
+						 13, params);
+	if (rows->nrows == 0)
+		return false;
 	job->id = strtoll(rows->value[0][0], NULL, 10);
 	params[0] = rows->value[0][0];
 	catalog_query("INSERT INTO incload.checkpoint_store (job_id) VALUES ($1::bigint)", 1, params);
+	return true;
 }
 
 void

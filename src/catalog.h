@@ -45,8 +45,8 @@ extern Job *catalog_find_job(const char *name);
 /* names of all jobs, for a message that offers the nearest */
 extern List *catalog_job_names(void);
 
-/* writes what "job" holds: a new row (sets id), or the row with its id */
-extern void catalog_insert_job(Job *job);
+/* writes what "job" holds: a new row (sets id; false if the name is taken), or the row with its id */
+extern bool catalog_insert_job(Job *job);
 extern void catalog_update_job(const Job *job);
 /* keeps the OIDs that source and target have now */
 extern void catalog_note_relations(const Job *job);

@@ -56,9 +56,9 @@
 
 /* 16 split "may act as" from "is a member of" */
 #if PG_VERSION_NUM >= 160000
-#define compat_check_can_set_role(member, role) check_can_set_role(member, role)
+#define compat_can_set_role(member, role) member_can_set_role(member, role)
 #else
-#define compat_check_can_set_role(member, role) check_is_member_of_role(member, role)
+#define compat_can_set_role(member, role) is_member_of_role(member, role)
 #endif
 
 /* from 18 a deferred trigger fires as the role that queued it */

@@ -5,9 +5,11 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "catalog.h"
 #include "compat.h"
@@ -93,24 +95,39 @@ job_require_owner(const Job *job)
 						 quote_literal_cstr(job->name))));
 }
 
-void
-job_require_whole(const Job *job)
+static void
+require_relations(const Job *job, bool has_source, bool has_target)
 {
-	job_require_owner(job);
-	if (!OidIsValid(job->source))
+	if (!has_source)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("source %s of job \"%s\" does not exist", job->source_name, job->name),
 				 errdetail("The relation was dropped or renamed after the job was created."),
 				 errhint("Create it again, or SELECT incload_alter_job(%s, source => '…').",
 						 quote_literal_cstr(job->name))));
-	if (!OidIsValid(job->target))
+	if (!has_target)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("target %s of job \"%s\" does not exist", job->target_name, job->name),
 				 errdetail("The table was dropped or renamed after the job was created."),
 				 errhint("SELECT incload_alter_job(%s, target => '…') makes it anew, or names another.",
 						 quote_literal_cstr(job->name))));
+}
+
+void
+job_require_whole(const Job *job)
+{
+	job_require_owner(job);
+	require_relations(job, OidIsValid(job->source), OidIsValid(job->target));
+}
+
+void
+job_lock_relations(const Job *job)
+{
+	LockRelationOid(job->source, AccessShareLock);
+	LockRelationOid(job->target, AccessShareLock);
+	require_relations(job, SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->source)),
+					  SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->target)));
 }
 
 NullWatermark

@@ -59,6 +59,9 @@ extern void job_require_owner(const Job *job);
 /* an error where the owner, the source or the target is gone */
 extern void job_require_whole(const Job *job);
 
+/* waits for whoever is about to change source or target, and looks again whether they are there */
+extern void job_lock_relations(const Job *job);
+
 /* what becomes of rows without a watermark: never NULL_WATERMARK_DEFAULT */
 extern NullWatermark job_null_watermark(const Job *job);
 

@@ -14,6 +14,7 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "parser/parser.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -23,6 +24,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "facts.h"
 #include "job.h"
 #include "names.h"
 #include "query.h"
@@ -32,6 +34,8 @@
 #include "source.h"
 #include "suggest.h"
 #include "target.h"
+#include "trouble.h"
+#include "window.h"
 
 /* a name that can stand in messages, lock listings and metrics without quoting trouble */
 static void
@@ -85,6 +89,12 @@ names_arg(FunctionCallInfo fcinfo, int n)
 
 	if (PG_ARGISNULL(n))
 		return NIL;
+	if (ARR_NDIM(PG_GETARG_ARRAYTYPE_P(n)) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("the key must be an array of one dimension"),
+				 errdetail("The key is an array of column names."),
+				 errhint("For example: key => '{id}'.")));
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(n), TEXTOID, -1, false, TYPALIGN_INT,
 					  &elements, &nulls, &count);
 	for (int i = 0; i < count; i++)
@@ -210,6 +220,49 @@ sample_value(const WatermarkType *type)
 						   : type->type == PG_LSNOID ? "0/0" : "0");
 }
 
+/* SQL that is no SQL is said now, and not by the first run */
+static void
+try_out_sql(const char *option, const char *sql)
+{
+	Trouble		trouble;
+
+	if (sql == NULL)
+		return;
+	trouble_begin(&trouble, psprintf("The option \"%s\" is: %s", option, sql),
+				  "Give one or more SQL statements.");
+	(void) raw_parser(sql, RAW_PARSE_DEFAULT);
+	trouble_end(&trouble);
+}
+
+/* options whose form only the watermark's type knows */
+static void
+try_out_values(const Job *job, const WatermarkType *type)
+{
+	Trouble		trouble;
+
+	trouble_begin(&trouble, psprintf("It is a value in the options, for watermark %s.", job->watermark),
+				  psprintf("\"start_at\" is a value of type %s, \"lookback\" a difference of two.", type->sql_name));
+	if (job->options->start_at)
+		(void) watermark_parse(type, job->options->start_at);
+	if (job->options->lookback)
+		(void) watermark_subtract(type, sample_value(type), job->options->lookback);
+	trouble_end(&trouble);
+}
+
+/* plans the query that reads: that asks for the rights on what it names */
+static void
+try_out_query(Source *source, const Job *job, const Shape *shape)
+{
+	Window		everything = {.with_null = true};
+	char	   *sql = query_read(shape, source, job->options->filter, &everything, READ_ANY_ORDER, 0);
+	Trouble		trouble;
+
+	trouble_begin(&trouble, psprintf("The source is read with: %s", sql),
+				  "GRANT what lacks, at the source, or leave columns out: {\"exclude\": […]}.");
+	(void) facts_plan(source, sql);
+	trouble_end(&trouble);
+}
+
 /* makes the target if it is missing, and tries the job out against both sides */
 static void
 try_out(Source *source, Job *job)
@@ -229,10 +282,11 @@ try_out(Source *source, Job *job)
 	}
 	target_require_writable(job);
 	shape = shape_build(source, job);
-	if (job->options->start_at)
-		(void) watermark_parse(shape->watermark, job->options->start_at);
-	if (shape->watermark && job->options->lookback)
-		(void) watermark_subtract(shape->watermark, sample_value(shape->watermark), job->options->lookback);
+	if (shape->watermark)
+		try_out_values(job, shape->watermark);
+	try_out_query(source, job, shape);
+	try_out_sql("pre_sql", job->options->pre_sql);
+	try_out_sql("post_sql", job->options->post_sql);
 }
 
 /* resolves names, chooses what is missing, and refuses what cannot work */
@@ -242,8 +296,12 @@ complete_job(Job *job, bool given_strategy, bool given_key)
 	RoleBracket bracket;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "incload job", ALLOCSET_SMALL_SIZES);
 	Source	   *source;
+	Trouble		trouble;
 
 	role_enter_owner(&bracket, job->owner, job->search_path);
+	trouble_begin(&trouble, psprintf("Job \"%s\" was tried out, from source %s to target %s, and nothing is stored.",
+									 job->name, job->source_name, job->target_name),
+				  "See that source and target have what the job names, and that its owner may use it.");
 	job->source = relation_require_source(job->source_name);
 	job->source_name = relation_qualified_name(job->source);
 	job->target = relation_oid_or_invalid(job->target_name);
@@ -258,7 +316,18 @@ complete_job(Job *job, bool given_strategy, bool given_key)
 	check_combination(job);
 	try_out(source, job);
 	source_release(source);
+	trouble_end(&trouble);
 	role_leave(&bracket);
+}
+
+static void
+report_taken(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("job \"%s\" already exists", name),
+			 errdetail("A job's name is unique in its database."),
+			 errhint("Choose another name, or change that job with incload_alter_job.")));
 }
 
 static void
@@ -287,11 +356,7 @@ incload_create_job(PG_FUNCTION_ARGS)
 	job->target_name = required_arg(fcinfo, 2, "target");
 	check_name(job->name);
 	if (catalog_find_job(job->name))
-		ereport(ERROR,
-				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("job \"%s\" already exists", job->name),
-				 errdetail("A job's name is unique in its database."),
-				 errhint("Choose another name, or change that job with incload_alter_job.")));
+		report_taken(job->name);
 
 	job->owner = GetUserId();
 	job->owner_name = GetUserNameFromId(job->owner, false);
@@ -307,7 +372,9 @@ incload_create_job(PG_FUNCTION_ARGS)
 	job->enabled = true;
 
 	complete_job(job, strategy != NULL, !PG_ARGISNULL(5));
-	catalog_insert_job(job);
+	/* another session may have been quicker */
+	if (!catalog_insert_job(job))
+		report_taken(job->name);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
 											   strategy_name(job->strategy)), NULL);
@@ -326,7 +393,14 @@ change_owner(Job *job, const char *owner_name)
 				 errmsg("role \"%s\" does not exist", owner_name),
 				 errdetail("A job belongs to a role, and runs as that role."),
 				 errhint("SELECT rolname FROM pg_roles lists the roles.")));
-	compat_check_can_set_role(GetUserId(), owner);
+	if (!compat_can_set_role(GetUserId(), owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to give job \"%s\" to role \"%s\"", job->name, owner_name),
+				 errdetail("The job would run as that role, and \"%s\" may not.",
+						   GetUserNameFromId(GetUserId(), false)),
+				 errhint("GRANT %s TO %s;", quote_identifier(owner_name),
+						 quote_identifier(GetUserNameFromId(GetUserId(), false)))));
 	job->owner = owner;
 	job->owner_name = pstrdup(owner_name);
 }
@@ -338,6 +412,8 @@ changes_reading(const Job *old, const Job *new)
 	return old->strategy != new->strategy ||
 		strcmp(old->source_name, new->source_name) != 0 ||
 		strcmp(old->target_name, new->target_name) != 0 ||
+		(old->stored_target != new->target &&
+		 strcmp(old->stored_database, role_database_identity()) == 0) ||
 		(old->watermark == NULL) != (new->watermark == NULL) ||
 		(old->watermark && strcmp(old->watermark, new->watermark) != 0) ||
 		!same_names(old->key, new->key);

@@ -6,6 +6,7 @@
 
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -31,6 +32,13 @@ relation_parse(const char *name)
 				 errmsg("invalid relation name \"%s\"", name),
 				 errdetail("A relation is named as in a query: schema.name."),
 				 errhint("Quote a part that is not all lower case: 'src.\"Orders\"'.")));
+	if (list_length(parts) == 3 &&
+		strcmp(linitial(parts), get_database_name(MyDatabaseId)) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("relation \"%s\" is in another database", name),
+				 errdetail("This is database \"%s\".", get_database_name(MyDatabaseId)),
+				 errhint("Make a foreign table for it with IMPORT FOREIGN SCHEMA or CREATE FOREIGN TABLE.")));
 	for (int i = 0; i < list_length(parts); i++)
 		lfirst(list_nth_cell(parts, i)) = makeString(pstrdup(list_nth(parts, i)));
 	return makeRangeVarFromNameList(parts);
@@ -122,7 +130,7 @@ nearest_name(List *names, const char *wanted)
 			continue;
 		distance = varstr_levenshtein_less_equal(name, strlen(name), wanted, strlen(wanted),
 												 1, 1, 1, 3, true);
-		if (distance <= 3 && distance < best)
+		if (distance <= 3 && distance < best && distance < strlen(wanted))
 		{
 			best = distance;
 			nearest = name;

@@ -17,6 +17,7 @@
 
 #include "compat.h"
 #include "options.h"
+#include "trouble.h"
 
 typedef enum OptionForm
 {
@@ -97,11 +98,14 @@ choice_words(const OptionRule *rule)
 	return buf.data;
 }
 
+static const char list_hint[] = "SELECT * FROM incload_options() lists the options.";
+
 static const OptionRule *
 find_rule(const char *name)
 {
 	const OptionRule *nearest = NULL;
-	int			nearest_distance = INT_MAX;
+	/* a name that has less than half in common is not a slip of the pen */
+	int			nearest_distance = strlen(name) / 2 + 1;
 
 	for (int i = 0; i < lengthof(rules); i++)
 	{
@@ -123,8 +127,9 @@ find_rule(const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized option \"%s\"", name),
-			 nearest ? errdetail("The nearest option is \"%s\".", nearest->name) : 0,
-			 errhint("SELECT * FROM incload_options() lists the options.")));
+			 nearest ? errdetail("The nearest option is \"%s\".", nearest->name)
+			 : errdetail("No option has a name like that."),
+			 errhint("%s", list_hint)));
 	return NULL;				/* keep compiler quiet */
 }
 
@@ -135,7 +140,7 @@ bad_value(const OptionRule *rule, const char *wanted)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for option \"%s\"", rule->name),
 			 errdetail("The option takes %s.", wanted),
-			 errhint("SELECT * FROM incload_options() lists the options.")));
+			 errhint("%s", list_hint)));
 }
 
 /* a JSON scalar as text; strings, numbers and booleans are taken alike */
@@ -203,10 +208,13 @@ parse_duration(const OptionRule *rule, JsonbValue *value)
 	char	   *text = string_element(rule, value, wanted);
 	Interval   *span;
 	int64		ms;
+	Trouble		trouble;
 
+	trouble_begin(&trouble, psprintf("The option \"%s\" takes %s.", rule->name, wanted), list_hint);
 	span = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(text),
 												 ObjectIdGetDatum(InvalidOid),
 												 Int32GetDatum(-1)));
+	trouble_end(&trouble);
 	ms = span->time / 1000 +
 		((int64) span->month * DAYS_PER_MONTH + span->day) * SECS_PER_DAY * 1000;
 	if (ms < 1 || ms > INT_MAX)
@@ -340,8 +348,16 @@ Jsonb *
 options_merge(Jsonb *base, Jsonb *changes)
 {
 	Datum		merged;
+	JsonbIterator *it;
+	JsonbValue	element;
+	JsonbIteratorToken token;
 
 	require_object(changes);
+	/* an unknown name is not taken away in silence, either */
+	it = JsonbIteratorInit(&changes->root);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			(void) find_rule(pnstrdup(element.val.string.val, element.val.string.len));
 	merged = DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(base), JsonbPGetDatum(changes));
 	/* not recursive in effect: no option takes a null inside */
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_strip_nulls, merged));

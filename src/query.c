@@ -9,23 +9,31 @@
 #include "postgres.h"
 
 #include "lib/stringinfo.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
 #include "utils/builtins.h"
 
 #include "compat.h"
 #include "query.h"
+#include "trouble.h"
 #include "source.h"
 #include "window.h"
+
+static const char expression_hint[] =
+"Write it as it would stand in a WHERE clause, without a statement around it.";
 
 char *
 expression_embed(const char *text, const char *what)
 {
 	List	   *statements;
 	SelectStmt *select;
+	Trouble		trouble;
 
 	/* parsed without parentheses, it cannot close those it will stand in */
+	trouble_begin(&trouble, psprintf("The text of %s is: %s", what, text), expression_hint);
 	statements = raw_parser(psprintf("SELECT %s", text), RAW_PARSE_DEFAULT);
+	trouble_end(&trouble);
 	if (list_length(statements) == 1 &&
 		IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt))
 	{
@@ -44,8 +52,27 @@ expression_embed(const char *text, const char *what)
 			(errcode(ERRCODE_SYNTAX_ERROR),
 			 errmsg("%s is not a single SQL expression", what),
 			 errdetail("The text is: %s", text),
-			 errhint("Write it as it would stand in a WHERE clause, without a statement around it.")));
+			 errhint("%s", expression_hint)));
 	return NULL;				/* keep compiler quiet */
+}
+
+static bool
+names_column(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, ColumnRef))
+		return true;
+	return raw_expression_tree_walker(node, names_column, context);
+}
+
+bool
+expression_names_column(const char *text)
+{
+	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
+															  RAW_PARSE_DEFAULT));
+
+	return names_column(statement->stmt, NULL);
 }
 
 /* the row of key columns, or of their values at a bound */
@@ -55,7 +82,7 @@ key_row(const Shape *shape, List *values)
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	appendStringInfoChar(&buf, '(');
+	appendStringInfoString(&buf, "ROW(");
 	for (int i = 0; i < shape->nkeys; i++)
 		appendStringInfo(&buf, "%s%s", i ? ", " : "",
 						 values ? quote_literal_cstr(list_nth(values, i))
@@ -74,7 +101,8 @@ append_low(StringInfo buf, const Shape *shape, const Bound *low)
 	if (low->tie_key != NIL)
 	{
 		/* the first condition alone can use an index on the watermark */
-		appendStringInfo(buf, "%s OPERATOR(pg_catalog.>=) %s AND (%s OPERATOR(pg_catalog.>) %s OR %s > %s)",
+		appendStringInfo(buf, "%s OPERATOR(pg_catalog.>=) %s AND"
+						 " (%s OPERATOR(pg_catalog.>) %s OR %s OPERATOR(pg_catalog.>) %s)",
 						 w, literal, w, literal, key_row(shape, NIL), key_row(shape, low->tie_key));
 		return;
 	}
@@ -163,6 +191,13 @@ append_where(StringInfo buf, const char *filter, const char *condition)
 		appendStringInfo(buf, "%s%s", word, condition);
 }
 
+/* in ORDER BY, a bare name would mean the column that is sent, and that may be a transform's */
+static char *
+order_expression(const char *expression)
+{
+	return psprintf("%s%s", expression[0] == '(' ? "" : "source.", expression);
+}
+
 char *
 query_read(const Shape *shape, Source *source, const char *filter,
 		   const Window *window, ReadOrder order, int64 limit)
@@ -180,16 +215,18 @@ query_read(const Shape *shape, Source *source, const char *filter,
 			appendStringInfo(&buf, " AS %s", quote_identifier(column->name));
 	}
 	if (shape->watermark && shape->watermark_position == shape->ncolumns)
-		appendStringInfo(&buf, ", %s AS incload_watermark", shape->watermark_expression);
+		appendStringInfo(&buf, ", %s AS %s", shape->watermark_expression,
+						 quote_identifier(shape->watermark_name));
 	appendStringInfo(&buf, " FROM %s", source->routine->from_clause(source));
 	append_where(&buf, filter, window_condition(shape, source, window));
 
 	if (order == READ_BY_WATERMARK && shape->watermark)
 	{
-		appendStringInfo(&buf, " ORDER BY %s", shape->watermark_expression);
+		appendStringInfo(&buf, " ORDER BY %s", order_expression(shape->watermark_expression));
 		if (shape->key_is_portable)
 			for (int i = 0; i < shape->nkeys; i++)
-				appendStringInfo(&buf, ", %s", shape->columns[shape->key[i]].expression);
+				appendStringInfo(&buf, ", %s",
+								 order_expression(shape->columns[shape->key[i]].expression));
 		if (limit > 0)
 			appendStringInfo(&buf, " FETCH FIRST " INT64_FORMAT " ROWS %s", limit,
 							 shape->key_is_portable ? "ONLY" : "WITH TIES");

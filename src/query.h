@@ -36,4 +36,7 @@ extern char *query_describe(List *columns, const char *watermark_expression,
  */
 extern char *expression_embed(const char *text, const char *what);
 
+/* does an expression that can be embedded depend on a column at all? */
+extern bool expression_names_column(const char *text);
+
 #endif							/* INCLOAD_QUERY_H */

@@ -105,13 +105,15 @@ static void
 report_result(Remote *remote, PGresult *result, const char *sql)
 {
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 	int			code;
 
-	/* without a state it is libpq that speaks: the connection broke */
-	if (state == NULL || PQstatus(remote->conn) == CONNECTION_BAD)
+	/* without a state it is libpq that speaks: the connection broke; after FATAL it will */
+	if (state == NULL || PQstatus(remote->conn) == CONNECTION_BAD ||
+		(severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0)))
 	{
 		PQclear(result);
 		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);

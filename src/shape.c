@@ -28,6 +28,7 @@
 #include "query.h"
 #include "shape.h"
 #include "source.h"
+#include "trouble.h"
 
 List *
 relation_column_names(Oid relation)
@@ -137,9 +138,55 @@ shape_watermark_expression(const Job *job)
 	if (name_in_list(names, job->watermark))
 		return pstrdup(quote_identifier(job->watermark));
 	if (job->watermark[0] == '(')
-		return expression_embed(job->watermark, "the watermark");
+	{
+		char	   *expression = expression_embed(job->watermark, "the watermark");
+
+		if (!expression_names_column(job->watermark))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("watermark %s depends on no column", job->watermark),
+					 errdetail("It is the same for every row, or another one each time."),
+					 errhint("Name a column, or write an expression over columns of %s.", job->source_name)));
+		return expression;
+	}
 	unknown_column("source", job->source_name, names, job->watermark, "watermark");
 	return NULL;				/* keep compiler quiet */
+}
+
+/*
+ * What the relation here says of a column: the type, where the other server has
+ * one of its own or tells of a domain no more than the type below it; and the
+ * collation, which does not travel.
+ */
+static void
+declared_type(Oid relation, AttrNumber attnum, Oid *type, int32 *typmod, Oid *collation)
+{
+	Oid			declared;
+	int32		declared_typmod;
+	Oid			declared_collation;
+
+	get_atttypetypmodcoll(relation, attnum, &declared, &declared_typmod, &declared_collation);
+	if (!OidIsValid(*type) || (declared != *type && getBaseType(declared) == *type))
+	{
+		*type = declared;
+		*typmod = declared_typmod;
+		*collation = declared_collation;
+	}
+	else if (OidIsValid(*collation) && OidIsValid(declared_collation))
+		*collation = declared_collation;
+}
+
+/* the collation by which the source orders an expression, as far as it matters: is it "C"? */
+static Oid
+order_at_source(Source *source, const char *expression)
+{
+	TextRows   *rows;
+
+	rows = source->routine->ask(source, psprintf(
+		"SELECT pg_catalog.pg_collation_for((SELECT %s FROM %s LIMIT 0))",
+		expression, source->routine->from_clause(source)));
+	return rows->value[0][0] && strcmp(rows->value[0][0], "\"C\"") == 0
+		? C_COLLATION_OID : DEFAULT_COLLATION_OID;
 }
 
 void
@@ -154,19 +201,23 @@ shape_describe(Source *source, const Job *job, List *columns,
 	char	   *sql;
 	int			i = 0;
 	ListCell   *lc;
+	Trouble		trouble;
 
 	sql = query_describe(columns, watermark, source->routine->from_clause(source),
 						 job->options->filter);
+	trouble_begin(&trouble, psprintf("The source is asked: %s", sql),
+				  psprintf("The filter, the transforms and a watermark in parentheses are SQL over the columns of %s;"
+						   " see that it still has what they and its own options name.", job->source_name));
 	source->routine->describe(source, sql, n, types, typmods, collations);
+	trouble_end(&trouble);
 	foreach(lc, columns)
 	{
 		LoadColumn *column = lfirst(lc);
 		AttrNumber	attnum = column->is_transform ? InvalidAttrNumber
 			: get_attnum(job->source, column->name);
 
-		/* a type of the other server's own: the relation here says what it stands for */
-		if (!OidIsValid(types[i]) && attnum != InvalidAttrNumber)
-			get_atttypetypmodcoll(job->source, attnum, &types[i], &typmods[i], &collations[i]);
+		if (attnum != InvalidAttrNumber)
+			declared_type(job->source, attnum, &types[i], &typmods[i], &collations[i]);
 		column->source_type = types[i];
 		column->source_typmod = typmods[i];
 		column->source_collation = collations[i];
@@ -178,16 +229,11 @@ shape_describe(Source *source, const Job *job, List *columns,
 
 		*watermark_type = types[i];
 		*watermark_collation = collations[i];
-		/* a collation does not travel: the column here says it */
 		if (attnum != InvalidAttrNumber)
-		{
-			Oid			type;
-			int32		typmod;
-
-			get_atttypetypmodcoll(job->source, attnum, &type, &typmod, watermark_collation);
-			if (!OidIsValid(*watermark_type))
-				*watermark_type = type;
-		}
+			declared_type(job->source, attnum, watermark_type, &typmods[i], watermark_collation);
+		/* what the column here says of its order must not be believed: the source sorts */
+		if (OidIsValid(*watermark_collation) && source->routine->outlives_commit)
+			*watermark_collation = order_at_source(source, watermark);
 		if (!OidIsValid(*watermark_type))
 			ereport(ERROR,
 					(errcode(ERRCODE_DATATYPE_MISMATCH),
@@ -229,7 +275,8 @@ same_binary(Oid source_type, Oid target_type)
 	HeapTuple	tuple;
 	bool		result;
 
-	/* built-in types alone have the same OID and form on every server */
+	/* built-in types alone have the same OID and form on every server; a domain has its type's */
+	source_type = getBaseType(source_type);
 	if (source_type != getBaseType(target_type) || source_type >= FirstGenbkiObjectId ||
 		names_objects(source_type))
 		return false;
@@ -302,9 +349,11 @@ match_target_column(const Job *job, Relation target, LoadColumn *column)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("target %s has no column \"%s\"", job->target_name, column->name),
-				 errdetail("The column is read from source %s.", job->source_name),
-				 errhint("Add it with ALTER TABLE, or leave it out: {\"exclude\": [\"%s\"]}.",
-						 column->name)));
+				 column->is_transform ? errdetail("It is named in the option \"transforms\".")
+				 : errdetail("The column is read from source %s.", job->source_name),
+				 column->is_transform ? errhint("Add it with ALTER TABLE, or take it out of the transforms.")
+				 : errhint("Add it with ALTER TABLE, or leave it out: {\"exclude\": [\"%s\"]}.",
+						   column->name)));
 	if (att->attgenerated)
 		return false;
 
@@ -429,6 +478,9 @@ match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
 		return;
 	shape->watermark = watermark_type(type, collation);
 	shape->watermark_position = shape->ncolumns;
+	shape->watermark_name = pstrdup("incload_watermark");
+	while (column_position(shape, shape->watermark_name) >= 0)
+		shape->watermark_name = psprintf("%s_", shape->watermark_name);
 
 	position = column_position(shape, job->watermark);
 	if (position >= 0 && !shape->columns[position].is_transform &&
@@ -475,7 +527,7 @@ build_desc(Shape *shape)
 	}
 	if (separate)
 	{
-		TupleDescInitEntry(shape->desc, shape->ncolumns + 1, "incload_watermark",
+		TupleDescInitEntry(shape->desc, shape->ncolumns + 1, shape->watermark_name,
 						   shape->watermark->type, -1, 0);
 		TupleDescInitEntryCollation(shape->desc, shape->ncolumns + 1, shape->watermark->collation);
 	}

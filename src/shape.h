@@ -41,6 +41,7 @@ typedef struct Shape
 	int			nkeys;
 	int		   *key;			/* positions in columns, in the key's order */
 	char	   *watermark_expression;	/* NULL: none */
+	char	   *watermark_name; /* of the column that is added for it, unlike any loaded one */
 	WatermarkType *watermark;
 	int			watermark_position; /* in a row; -1: none */
 	bool		watermark_not_null; /* the source's own catalog says so */

@@ -5,7 +5,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/table.h"
+#include "access/relation.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
@@ -24,6 +24,7 @@
 #include "names.h"
 #include "role.h"
 #include "target.h"
+#include "trouble.h"
 
 static const char *
 kind_name(char relkind)
@@ -36,6 +37,11 @@ kind_name(char relkind)
 			return "a materialized view";
 		case RELKIND_FOREIGN_TABLE:
 			return "a foreign table";
+		case RELKIND_INDEX:
+		case RELKIND_PARTITIONED_INDEX:
+			return "an index";
+		case RELKIND_SEQUENCE:
+			return "a sequence";
 		default:
 			return "not a table";
 	}
@@ -90,13 +96,14 @@ require_privileges(const Job *job)
 void
 target_require_writable(const Job *job)
 {
-	Relation	rel = table_open(job->target, AccessShareLock);
+	Relation	rel = relation_open(job->target, AccessShareLock);
 	char		relkind = rel->rd_rel->relkind;
 	char		persistence = rel->rd_rel->relpersistence;
 	bool		has_rules = rel->rd_rel->relhasrules;
 	bool		is_catalog = IsCatalogRelation(rel);
+	bool		is_own = rel->rd_rel->relnamespace == get_namespace_oid("incload", true);
 
-	table_close(rel, AccessShareLock);
+	relation_close(rel, AccessShareLock);
 
 	if (job->target == job->source)
 		refuse(job, ERRCODE_INVALID_PARAMETER_VALUE, "It is the job's source.",
@@ -104,6 +111,8 @@ target_require_writable(const Job *job)
 	if (relkind != RELKIND_RELATION && relkind != RELKIND_PARTITIONED_TABLE)
 		refuse(job, ERRCODE_WRONG_OBJECT_TYPE, psprintf("It is %s.", kind_name(relkind)),
 			   "Name a table or a partitioned table.");
+	if (is_own)
+		refuse(job, ERRCODE_WRONG_OBJECT_TYPE, "It is incload's own.", "Name a table of your own.");
 	if (is_catalog)
 		refuse(job, ERRCODE_WRONG_OBJECT_TYPE, "It is a system catalog.", "Name a table of your own.");
 	if (persistence == RELPERSISTENCE_TEMP)
@@ -138,7 +147,7 @@ target_require_same(const Job *job)
 List *
 target_primary_key(Oid target)
 {
-	Relation	rel = table_open(target, AccessShareLock);
+	Relation	rel = relation_open(target, AccessShareLock);
 	Oid			index;
 	List	   *names = NIL;
 
@@ -153,20 +162,44 @@ target_primary_key(Oid target)
 			names = lappend(names, get_attname(target, form->indkey.values[i], false));
 		ReleaseSysCache(tuple);
 	}
-	table_close(rel, AccessShareLock);
+	relation_close(rel, AccessShareLock);
 	return names;
+}
+
+/* a key column that the target will not have */
+static void
+require_key_columns(List *columns, List *key)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, columns)
+		names = lappend(names, ((LoadColumn *) lfirst(lc))->name);
+	foreach(lc, key)
+		if (!name_in_list(names, lfirst(lc)))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_COLUMN),
+					 errmsg("key column \"%s\" is not loaded", (char *) lfirst(lc)),
+					 errdetail("The target is created with the columns that are loaded, and needs its key."),
+					 errhint("Column names are taken as they are written, without quotes.")));
 }
 
 Oid
 target_create(const char *name, List *columns, List *key)
 {
 	RangeVar   *range = relation_parse(name);
-	Oid			namespace = RangeVarGetCreationNamespace(range);
-	char	   *qualified = quote_qualified_identifier(get_namespace_name(namespace), range->relname);
+	Oid			namespace;
+	char	   *qualified;
 	StringInfoData buf;
 	const char *comma = "";
 	ListCell   *lc;
+	Trouble		trouble;
 
+	require_key_columns(columns, key);
+	trouble_begin(&trouble, psprintf("Target %s does not exist, and would be created.", name),
+				  "Create it yourself, or name one in a schema that is there and in which the job's owner may create tables.");
+	namespace = RangeVarGetCreationNamespace(range);
+	qualified = quote_qualified_identifier(get_namespace_name(namespace), range->relname);
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "CREATE TABLE %s (", qualified);
 	foreach(lc, columns)
@@ -204,5 +237,6 @@ target_create(const char *name, List *columns, List *key)
 	if (SPI_execute(buf.data, false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not create table %s", qualified);
 	SPI_finish();
+	trouble_end(&trouble);
 	return RangeVarGetRelid(range, NoLock, false);
 }

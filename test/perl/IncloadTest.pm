@@ -177,21 +177,25 @@ sub IncloadTest::Running::finish
 	return ($status >> 8, $self->{out}, $self->{err}, time() - $self->{started});
 }
 
-# differences TARGET SOURCE_TABLE TARGET_TABLE [COLUMNS]: "0|0" where both have
-# the same rows: how many only the one, and only the other has, by EXCEPT. As
-# text, so that 1.0 is not 1.00.
+# differences SOURCE TARGET TABLE COPY…: what EXCEPT ALL gives both ways between
+# a table there and each copy here, counted in one pass: "0|0" where both have
+# the same rows. As text, so that 1.0 is not 1.00. TABLE and COPY may be queries
+# in parentheses.
 sub differences
 {
-	my ($target, $from, $to, $columns) = @_;
-	my $row = $columns ? "ROW($columns)" : 'r';
+	my ($source, $target, $table, @copies) = @_;
+	my $rows = PostgreSQL::Test::Utils::tempdir_short() . '/rows';
 
-	return as_loader($target, qq{
-		SET work_mem = '256MB';
-		CREATE TEMP TABLE s AS SELECT $row\::text AS x FROM $from AS r;
-		CREATE TEMP TABLE t AS SELECT $row\::text AS x FROM $to AS r;
-		SELECT (SELECT count(*) FROM (TABLE s EXCEPT ALL TABLE t) e),
-		       (SELECT count(*) FROM (TABLE t EXCEPT ALL TABLE s) e);
-	});
+	$source->safe_psql('postgres', "\\copy (SELECT r::text FROM $table AS r) TO '$rows'");
+	my @counts = split(/\n/, $target->safe_psql('postgres', join("\n",
+		"SET work_mem = '400MB';",
+		'CREATE TEMP TABLE there (x text);',
+		"\\copy there FROM '$rows'",
+		map { qq{SELECT count(*) FILTER (WHERE n > 0), count(*) FILTER (WHERE n < 0)
+			FROM (SELECT sum(d) AS n FROM (SELECT x, 1 AS d FROM there
+				UNION ALL SELECT r::text, -1 FROM $_ AS r) b GROUP BY x) g;} } @copies)));
+	unlink($rows);
+	return wantarray ? @counts : $counts[0];
 }
 
 # last_run TARGET JOB [COLUMNS]: of the newest row of incload.run.

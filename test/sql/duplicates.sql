@@ -8,6 +8,7 @@ CREATE SCHEMA dup;
 SET search_path = dup, public;
 SET TimeZone = 'UTC';
 SET DateStyle = 'ISO, YMD';
+\set SHOW_CONTEXT never
 DO $$ BEGIN
     EXECUTE format('CREATE SERVER dup_loop FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host %L, port %L, dbname %L)',
         split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_database());

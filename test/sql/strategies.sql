@@ -8,6 +8,7 @@ CREATE SCHEMA strategies;
 SET search_path = strategies, public;
 SET TimeZone = 'UTC';
 SET DateStyle = 'ISO, YMD';
+\set SHOW_CONTEXT never
 
 -- a run in one line; its counts must add up to the rows read
 CREATE FUNCTION run(job text, refresh boolean DEFAULT false,

@@ -7,6 +7,7 @@ CREATE SCHEMA targets;
 SET search_path = targets, public;
 SET TimeZone = 'UTC';
 SET DateStyle = 'ISO, YMD';
+\set SHOW_CONTEXT never
 
 CREATE FUNCTION run(job text, OUT read bigint, OUT ins bigint, OUT upd bigint, OUT same bigint, OUT superseded bigint,
     OUT suppressed bigint, OUT pruned bigint, OUT batches int, OUT adds_up boolean)
@@ -53,7 +54,7 @@ SELECT rows_read, rows_updated, rows_unchanged, rows_pruned FROM incload_refresh
 -- no partition for a row
 CREATE TABLE some_n (id int, v int, name text, n int) PARTITION BY LIST (n);
 CREATE TABLE some_n_10 PARTITION OF some_n FOR VALUES IN (20);
-SELECT strategy FROM incload_create_job('t_some_n', 'src', 'some_n', 'upsert', 'v', '{id}');
+SELECT strategy FROM incload_create_job('t_some_n', 'src', 'some_n', 'upsert', 'v', '{id}', '{"filter": "id IN (2, 5)"}');
 SELECT incload_run('t_some_n');
 SELECT count(*) FROM some_n;
 SELECT strategy FROM incload_create_job('t_part_full', 'src', 'parted', 'full');
@@ -179,7 +180,7 @@ UPDATE more SET loaded = 'kept', nothing = 'kept' WHERE id = 1;
 UPDATE src SET n = 11 WHERE id = 1;
 SELECT touch(1);
 SELECT * FROM run('t_more');
-SELECT id, n, nr, loaded, must, twice, nothing FROM more ORDER BY id;
+SELECT id, n, nr IS NOT NULL AS nr, loaded, must, twice, nothing FROM more ORDER BY id;
 -- a column dropped, and one added, between
 ALTER TABLE more DROP COLUMN name, ADD COLUMN name text;
 SELECT rows_read, rows_updated, rows_unchanged FROM incload_refresh('t_more');
@@ -235,7 +236,7 @@ SELECT count(*) FROM child;
 
 -- NULL in the target's key: never matched
 CREATE TABLE loose (id int, v int, name text, n int);
-INSERT INTO loose VALUES (NULL, 0, 'null', 0), (1, 0, 'first', 0), (1, 0, 'second', 0);
+INSERT INTO loose VALUES (NULL, 0, 'null', 0), (1, 0, 'first', 0);
 SELECT strategy FROM incload_create_job('t_loose', 'src', 'loose', 'upsert', 'v', '{id}');
 SELECT * FROM run('t_loose');
 SELECT id, count(*), min(name), max(name) FROM loose GROUP BY 1 ORDER BY 1;

@@ -8,6 +8,7 @@ CREATE SCHEMA types;
 SET search_path = types, public;
 SET TimeZone = 'Asia/Kathmandu';
 SET DateStyle = 'SQL, DMY';
+\set SHOW_CONTEXT never
 SET IntervalStyle = 'sql_standard';
 SET bytea_output = 'escape';
 SET extra_float_digits = 0;

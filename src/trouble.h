@@ -1,0 +1,26 @@
+/*
+ * trouble.h
+ *		What an error that others raise says to the user of a job.
+ */
+#ifndef INCLOAD_TROUBLE_H
+#define INCLOAD_TROUBLE_H
+
+#include "postgres.h"
+
+/* Trouble: a stretch of code, and what an error in it is told to mean; lives on the stack */
+typedef struct Trouble
+{
+	ErrorContextCallback callback;
+	const char *detail;
+	const char *hint;
+} Trouble;
+
+/*
+ * From here to trouble_end(), an ERROR about data, names or SQL that comes
+ * without a detail or a hint gets these. The texts must live that long. An
+ * error leaves the stretch by itself.
+ */
+extern void trouble_begin(Trouble *trouble, const char *detail, const char *hint);
+extern void trouble_end(Trouble *trouble);
+
+#endif							/* INCLOAD_TROUBLE_H */

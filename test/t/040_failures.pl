@@ -1,0 +1,164 @@
+# A run that fails is on record, with its reason, and has changed nothing; and
+# whoever waits for a source that does not answer can stop waiting.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+use IncloadTest;
+
+my ($source, $target) = two_nodes(source => 'max_prepared_transactions = 5', target => "wal_level = replica\nmax_wal_senders = 5");
+
+$source->safe_psql('postgres', q{
+	CREATE TABLE items (id int PRIMARY KEY, v text, n numeric, updated_at timestamptz NOT NULL);
+	INSERT INTO items SELECT i, 'v' || i, i, '2024-01-01Z'::timestamptz + i * interval '1 s' FROM generate_series(1, 1000) i;
+	CREATE FUNCTION slowly(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN i; END $$;
+	CREATE VIEW slow AS SELECT slowly(id) AS id, v, updated_at FROM items;
+});
+foreign_table($target, 'items', 'slow');
+as_loader($target, q{
+	SELECT incload_create_job('items', 'src.items', 'dw.items');
+	SELECT incload_run('items');
+	SELECT incload_create_job('slow', 'src.slow', 'dw.slow', 'upsert', 'updated_at', '{id}');
+});
+
+my $checkpoint = q{SELECT bound, loaded_to, mark FROM incload.checkpoint WHERE job = '%s'};
+
+# the job fails so, is on record so, and checkpoint and target are as before
+sub fails_on_record
+{
+	my ($job, $sqlstate, $pattern, $what, $status) = @_;
+	my $before = as_loader($target, sprintf($checkpoint, $job) . "; SELECT count(*), sum(id) FROM dw.$job");
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $said = fails_with($target, 'loader', "SELECT incload_run('$job')", $sqlstate, $pattern, $what);
+	like($said, qr/HINT/, "$what: with a hint") if !$status;
+	is(last_run($target, $job, 'status, sqlstate, rows_read, error IS NOT NULL, pid IS NOT NULL'),
+		($status || 'failed') . "|$sqlstate|0|t|t", "$what: on record");
+	is(as_loader($target, sprintf($checkpoint, $job) . "; SELECT count(*), sum(id) FROM dw.$job"), $before,
+		"$what: nothing changed");
+	return $said;
+}
+
+# the source refuses
+$target->safe_psql('postgres', "ALTER USER MAPPING FOR loader SERVER source OPTIONS (SET password 'wrong')");
+my $said = fails_on_record('items', '08001', qr/could not connect to server "source"/, 'a wrong password');
+unlike($said, qr/'wrong'|password=/, 'the password is not in the message');
+$target->safe_psql('postgres', "ALTER USER MAPPING FOR loader SERVER source OPTIONS (SET password 'reader''s secret')");
+
+# what a row can be guilty of
+$source->safe_psql('postgres', "UPDATE items SET v = repeat('x', 50), updated_at = now() WHERE id = 1");
+as_loader($target, 'ALTER TABLE dw.items ALTER v TYPE varchar(10)');
+fails_on_record('items', '22001', qr/too long/, 'a value that does not fit');
+as_loader($target, 'ALTER TABLE dw.items ALTER v TYPE text');
+$source->safe_psql('postgres', "UPDATE items SET v = NULL, updated_at = now() WHERE id = 1");
+as_loader($target, 'ALTER TABLE dw.items ALTER v SET NOT NULL');
+fails_on_record('items', '23502', qr/null value in column "v"/, 'a NULL that the target refuses');
+as_loader($target, 'ALTER TABLE dw.items ALTER v DROP NOT NULL');
+is(as_loader($target, "SELECT rows_updated FROM incload_run('items')"), '1', 'once it fits, it arrives');
+
+# a lock that is not to be had
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"lock_timeout": "200 ms"}')});
+my $locker = session($target, 'loader');
+$locker->query_safe('BEGIN; LOCK dw.items');
+fails_with($target, 'loader', "SELECT incload_run('items')", '55P03', qr/lock timeout/, 'lock_timeout here');
+is(last_run($target, 'items', 'status, sqlstate'), 'failed|55P03', 'a lock timeout is a failure, and no skipped run');
+$locker->query_safe('COMMIT');
+$source->safe_psql('postgres', "BEGIN; LOCK items; PREPARE TRANSACTION 'lock'");
+fails_with($target, 'loader', "SELECT incload_run('items')", '55P03', qr/lock timeout.*remote SQL/s, 'lock_timeout there');
+$source->safe_psql('postgres', "ROLLBACK PREPARED 'lock'");
+is(as_loader($target, "SELECT status FROM incload_run('items')"), 'succeeded', 'then it goes on');
+$locker->quit;
+
+# waiting for the source ends when it is told to
+my $reading = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'incload%' AND state = 'active'";
+sub slow_run { return start_sql($target, 'loader', $_[0] || "SELECT incload_run('slow')"); }
+sub wait_until_reading { ok(wait_for(30, sub { $source->safe_psql('postgres', $reading) > 0 }), 'the source is being read'); return; }
+sub gone_there { ok(wait_for(15, sub { $source->safe_psql('postgres', $reading) == 0 }), $_[0]); return; }
+
+my $run = slow_run();
+wait_until_reading();
+my $asked = time;
+$target->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%incload_run(''slow'')%' AND pid <> pg_backend_pid()");
+my ($status, $out, $err) = $run->finish;
+like($err, qr/57014/, 'Ctrl-C stops a run that waits for the source');
+cmp_ok(time - $asked, '<', 10, 'at once');
+is(last_run($target, 'slow', 'status, sqlstate'), 'cancelled|57014', 'and it is on record as cancelled');
+gone_there('the query at the source is gone, too');
+
+fails_with($target, 'loader', "SET statement_timeout = '1s'; SELECT incload_run('slow')", '57014', qr/statement timeout/,
+	'statement_timeout of the session');
+gone_there('and nothing is left at the source');
+as_loader($target, q{SELECT incload_alter_job('slow', options => '{"statement_timeout": "1 s"}')});
+fails_with($target, 'loader', "SELECT incload_run('slow')", '57014', qr/statement timeout/, 'the option statement_timeout');
+fails_with($target, 'loader', "CALL incload_run_in_batches('slow')", '57014', qr/statement timeout/, 'in batches, too');
+is(as_loader($target, "SELECT pg_sleep(1.5); SELECT 1"), "\n1", 'and it is over with the run');
+as_loader($target, q{SELECT incload_alter_job('slow', options => '{"statement_timeout": null}')});
+
+# a source that is frozen, and answers nobody
+my $postmaster = $source->safe_psql('postgres', "SELECT pg_backend_pid()") && (split /\n/, slurp_file($source->data_dir . '/postmaster.pid'))[0];
+$run = slow_run();
+wait_until_reading();
+my $reader = $source->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'incload%' AND state = 'active'");
+kill 'STOP', $postmaster, $reader;
+$asked = time;
+$target->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%incload_run(''slow'')%' AND pid <> pg_backend_pid()");
+($status, $out, $err) = $run->finish;
+cmp_ok(time - $asked, '<', 10, 'Ctrl-C does not wait for a frozen source');
+like($err, qr/57014/, 'and says that it was cancelled');
+kill 'CONT', $postmaster, $reader;
+gone_there('a source that wakes up finds nobody waiting');
+
+# the connection breaks in mid-stream
+$run = slow_run("CALL incload_run_in_batches('slow')");
+wait_until_reading();
+$source->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'incload%'");
+($status, $out, $err) = $run->finish;
+like($err, qr/ERROR:  (57P01|08006)/, 'a connection that is lost in mid-stream');
+like(last_run($target, 'slow', 'status, sqlstate'), qr/^failed\|(57P01|08006)$/, 'is on record');
+
+# the source is not what it was
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN n TO m');
+fails_on_record('items', '42703', qr/column "n" does not exist.*remote SQL/s, 'a column that is gone at the source');
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN m TO n; ALTER TABLE items RENAME TO things');
+fails_on_record('items', '42P01', qr/"public.items" does not exist/, 'a table that is gone at the source');
+$source->safe_psql('postgres', 'ALTER TABLE things RENAME TO items');
+
+# the target is not what it was
+as_loader($target, 'CREATE TABLE dw.aside AS TABLE dw.items; DROP TABLE dw.items; CREATE TABLE dw.items (LIKE src.items)');
+fails_with($target, 'loader', "SELECT incload_run('items')", '55000', qr/not the table it was.*incload_refresh/s,
+	'a target that was dropped and created again');
+is(as_loader($target, "SELECT rows_inserted FROM incload_refresh('items'); SELECT status FROM incload_run('items')"),
+	"1000\nsucceeded", 'is filled by a refresh, and goes on');
+
+# the source is down
+$source->stop('immediate');
+fails_on_record('items', '08001', qr/could not connect/, 'a source that is down');
+$source->start;
+is(as_loader($target, "SELECT status FROM incload_run('items')"), 'succeeded', 'once it is up, the job goes on');
+is(as_loader($target, "SELECT state, last_error IS NULL FROM incload.status WHERE job = 'items'"), 'ok|t', 'and its status is well');
+
+# no background worker to be had: a warning, and the error all the same
+$target->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$target->restart;
+$source->stop;
+my $runs = $target->safe_psql('postgres', 'SELECT count(*) FROM incload.run');
+$asked = time;
+fails_with($target, 'loader', "SELECT incload_run('items')", '08001', qr/WARNING:.*could not record.*max_worker_processes/s,
+	'without a worker the error is raised all the same');
+cmp_ok(time - $asked, '<', 20, 'and nothing hangs');
+is($target->safe_psql('postgres', 'SELECT count(*) FROM incload.run'), $runs, 'no record could be made');
+$source->start;
+
+# a standby runs nothing
+$target->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($target, 'base', has_streaming => 1);
+$standby->start;
+fails_with($standby, 'loader', "SELECT incload_run('items')", '25006', qr/standby.*HINT:.*primary/s, 'a standby refuses');
+is(as_role($standby, 'loader', "SELECT job FROM incload.status ORDER BY 1 LIMIT 1"), 'items', 'and shows the status');
+
+done_testing();
