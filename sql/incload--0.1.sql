@@ -186,7 +186,9 @@ SELECT j.job,
        c.held_back_by,
        s.rows_read AS last_rows,
        l.pid,
-       CASE WHEN e.status <> 'succeeded'
+       CASE WHEN e.status = 'running' AND l.pid IS NULL
+            THEN 'the session or the server ended during the run'
+            WHEN e.status NOT IN ('succeeded', 'running')
             THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error
 FROM incload.job_store j
 LEFT JOIN incload.checkpoint_store c USING (job_id)
@@ -194,7 +196,7 @@ LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
                    WHERE u.job_id = j.job_id AND u.status = 'succeeded'
                    ORDER BY u.run_id DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status IN ('succeeded', 'failed', 'cancelled')
+                   WHERE u.job_id = j.job_id AND u.status <> 'skipped'
                    ORDER BY u.run_id DESC LIMIT 1) e ON true
 LEFT JOIN LATERAL (SELECT k.pid FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted

@@ -28,6 +28,13 @@
 static const char row_hint[] =
 "Mend the row at the source, change its value by the option \"transforms\", leave it out by \"filter\", or change the target; the next run goes on from the checkpoint.";
 
+static char *
+check_hint(const Job *job)
+{
+	return psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
+					quote_literal_cstr(job->name));
+}
+
 /* the option lock_timeout for what is done here; there, remote.c sets it */
 static void
 enter_owner(Run *run, RoleBracket *bracket)
@@ -110,9 +117,10 @@ prepare(Run *run)
 	Trouble		trouble;
 
 	trouble_begin(&trouble, psprintf("It came up while source %s was looked at.", run->job->source_name),
-				  row_hint);
+				  check_hint(run->job));
+	trouble.row_hint = row_hint;
 	job_lock_relations(run->job);
-	target_require_writable(run->job);
+	target_require_writable(run->job, run->is_full);
 	if (!run->is_full)
 		target_require_same(run->job);
 	run->source = source_connect(run->job, run->context);
@@ -188,7 +196,15 @@ read_batch(Run *run)
 
 	stage_begin_batch(run->stage);
 	if (run->window.is_empty)
+	{
+		if (!run->horizon->bound.is_set)
+			ereport(NOTICE,
+					(errmsg("%s: no row of source %s is settled yet", run->job->name, run->job->source_name),
+					 errdetail("Without a key, rows are read once no transaction can add one below them."),
+					 run->horizon->held_back_by ?
+					 errhint("This is waited for: %s.", run->horizon->held_back_by) : 0));
 		return false;
+	}
 	if (!run->is_open)
 		open_query(run);
 	more = run->source->routine->read(run->source, run->stage);
@@ -393,13 +409,16 @@ run_batch(Run *run)
 		(void) checkpoint_read(job->id, run->shape->watermark, true);
 	if (is_first)
 		run_user_sql(job, "pre_sql", job->options->pre_sql);
-	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name), row_hint);
+	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name),
+				  check_hint(job));
+	trouble.row_hint = row_hint;
 	more = read_batch(run);
 	trouble_end(&trouble);
 	if (run->stage->nrows > 0 || run->is_full)
 	{
 		trouble_begin(&trouble, psprintf("It came up while rows were written to target %s.", job->target_name),
-					  row_hint);
+					  check_hint(job));
+		trouble.row_hint = row_hint;
 		apply_batch(run);
 		trouble_end(&trouble);
 		run->record->batches++;

@@ -39,12 +39,19 @@ check_add(Check *check, const char *severity, const char *code, char *message, c
 
 /* details of errors may have several lines; a finding has one */
 static char *
-one_line(char *text)
+one_line(const char *text)
 {
-	for (char *p = text; *p; p++)
-		if (*p == '\n' || *p == '\t')
-			*p = ' ';
-	return text;
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (const char *p = text; *p; p++)
+	{
+		if (*p == '\n')
+			appendStringInfoString(&buf, "; ");
+		else
+			appendStringInfoChar(&buf, *p == '\t' ? ' ' : *p);
+	}
+	return buf.data;
 }
 
 /* an error as one line of text */
@@ -112,7 +119,7 @@ require_whole(Check *check)
 static void
 require_writable(Check *check)
 {
-	target_require_writable(check->job);
+	target_require_writable(check->job, check->job->strategy == STRATEGY_FULL);
 }
 
 static void

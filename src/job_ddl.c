@@ -280,7 +280,7 @@ try_out(Source *source, Job *job)
 		job->target_name = relation_qualified_name(job->target);
 		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
 	}
-	target_require_writable(job);
+	target_require_writable(job, job->strategy == STRATEGY_FULL);
 	shape = shape_build(source, job);
 	if (shape->watermark)
 		try_out_values(job, shape->watermark);
@@ -419,6 +419,30 @@ changes_reading(const Job *old, const Job *new)
 		!same_names(old->key, new->key);
 }
 
+static bool
+same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* would the rows loaded so far be others, or have other values, by the new options? */
+static bool
+changes_rows(const JobOptions *old, const JobOptions *new)
+{
+	ListCell   *a;
+	ListCell   *b;
+
+	if (!same_text(old->filter, new->filter) || !same_text(old->start_at, new->start_at) ||
+		!same_names(old->columns, new->columns) || !same_names(old->exclude, new->exclude) ||
+		list_length(old->transforms) != list_length(new->transforms))
+		return true;
+	forboth(a, old->transforms, b, new->transforms)
+		if (!same_text(((Transform *) lfirst(a))->column, ((Transform *) lfirst(b))->column) ||
+			!same_text(((Transform *) lfirst(a))->expression, ((Transform *) lfirst(b))->expression))
+			return true;
+	return false;
+}
+
 PG_FUNCTION_INFO_V1(incload_alter_job);
 
 /*
@@ -469,6 +493,11 @@ incload_alter_job(PG_FUNCTION_ARGS)
 				(errmsg("the next run of job \"%s\" reads everything again", job->name),
 				 errdetail("Its checkpoint does not fit what has changed.")));
 	}
+	else if (changes_rows(old->options, job->options))
+		ereport(NOTICE,
+				(errmsg("rows that job \"%s\" has already loaded stay as they are", job->name),
+				 errdetail("Which rows or columns are read, or how they are changed, holds from the next run on."),
+				 errhint("SELECT incload_refresh(%s) applies it to all rows.", quote_literal_cstr(job->name))));
 	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name), NULL);
 	PG_RETURN_DATUM(catalog_job_row(job->id));
 }

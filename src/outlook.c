@@ -21,7 +21,7 @@ outlook_open(const Job *job)
 	Horizon    *horizon;
 
 	outlook->job = job;
-	target_require_writable(job);
+	target_require_writable(job, job->strategy == STRATEGY_FULL);
 	outlook->source = source_connect(job, CurrentMemoryContext);
 	outlook->shape = shape_build(outlook->source, job);
 	checkpoint = checkpoint_read(job->id, outlook->shape->watermark, false);

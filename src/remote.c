@@ -358,7 +358,7 @@ report_password(ForeignServer *server, Oid user, bool is_given)
 			(errcode(ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED),
 			 errmsg("a password is required to connect to server \"%s\"", server->servername),
 			 is_given
-			 ? errdetail("The source server let \"%s\" in without asking for the password.",
+			 ? errdetail("The source server did not ask for the password in the user mapping of \"%s\".",
 						 GetUserNameFromId(user, false))
 			 : errdetail("The user mapping of \"%s\", who is not a superuser, has none.",
 						 GetUserNameFromId(user, false)),

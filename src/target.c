@@ -72,21 +72,19 @@ require_privilege(const Job *job, AclMode mode, const char *word)
 }
 
 static void
-require_privileges(const Job *job)
+require_privileges(const Job *job, bool is_full)
 {
-	bool		reads_all = job->strategy == STRATEGY_FULL;
-
 	require_privilege(job, ACL_INSERT, "INSERT");
 	if (job->key != NIL)
 		require_privilege(job, ACL_SELECT, "SELECT");
 	if (job->strategy == STRATEGY_UPSERT)
 		require_privilege(job, ACL_UPDATE, "UPDATE");
-	if (reads_all && job_full_refresh_mode(job) == FULL_REFRESH_MERGE)
+	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_MERGE)
 	{
 		require_privilege(job, ACL_UPDATE, "UPDATE");
 		require_privilege(job, ACL_DELETE, "DELETE");
 	}
-	if (reads_all && job_full_refresh_mode(job) == FULL_REFRESH_TRUNCATE)
+	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_TRUNCATE)
 	{
 		require_privilege(job, ACL_SELECT, "SELECT");
 		require_privilege(job, ACL_TRUNCATE, "TRUNCATE");
@@ -94,7 +92,7 @@ require_privileges(const Job *job)
 }
 
 void
-target_require_writable(const Job *job)
+target_require_writable(const Job *job, bool is_full)
 {
 	Relation	rel = relation_open(job->target, AccessShareLock);
 	char		relkind = rel->rd_rel->relkind;
@@ -127,7 +125,7 @@ target_require_writable(const Job *job)
 		refuse(job, ERRCODE_FEATURE_NOT_SUPPORTED,
 			   "It has rules, and MERGE does not work on a table with rules.",
 			   "Use triggers instead of rules.");
-	require_privileges(job);
+	require_privileges(job, is_full);
 }
 
 void

@@ -10,8 +10,8 @@
 #include "job.h"
 #include "shape.h"
 
-/* errors unless the job's owner can load into the target as the strategy needs it */
-extern void target_require_writable(const Job *job);
+/* errors unless the job's owner can load into the target as the strategy, or a full refresh, needs it */
+extern void target_require_writable(const Job *job, bool is_full);
 
 /*
  * Errors (55000) where the target was dropped and created again in this very

@@ -34,6 +34,13 @@ concerns_user(int sqlstate)
 	}
 }
 
+static bool
+blames_row(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_DATA_EXCEPTION ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION;
+}
+
 static void
 add_what_lacks(void *arg)
 {
@@ -43,6 +50,7 @@ add_what_lacks(void *arg)
 	ErrorData  *error = CopyErrorData();
 	bool		is_error = error->elevel >= ERROR && concerns_user(error->sqlerrcode);
 	bool		lost = ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_CONNECTION_EXCEPTION;
+	int			error_state = error->sqlerrcode;
 	bool		lacks_detail = error->detail == NULL;
 	bool		lacks_hint = error->hint == NULL;
 
@@ -55,7 +63,7 @@ add_what_lacks(void *arg)
 	if (lacks_hint && lost)
 		errhint("See that the server runs, and compare its options and the user mapping's in \\des+ and \\deu+.");
 	else if (lacks_hint)
-		errhint("%s", trouble->hint);
+		errhint("%s", trouble->row_hint && blames_row(error_state) ? trouble->row_hint : trouble->hint);
 }
 
 void
@@ -63,6 +71,7 @@ trouble_begin(Trouble *trouble, const char *detail, const char *hint)
 {
 	trouble->detail = detail;
 	trouble->hint = hint;
+	trouble->row_hint = NULL;
 	trouble->callback.callback = add_what_lacks;
 	trouble->callback.arg = trouble;
 	trouble->callback.previous = error_context_stack;

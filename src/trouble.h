@@ -13,12 +13,13 @@ typedef struct Trouble
 	ErrorContextCallback callback;
 	const char *detail;
 	const char *hint;
+	const char *row_hint;		/* in its stead where a row is to blame (classes 22 and 23); may be NULL */
 } Trouble;
 
 /*
  * From here to trouble_end(), an ERROR about data, names or SQL that comes
  * without a detail or a hint gets these. The texts must live that long. An
- * error leaves the stretch by itself.
+ * error leaves the stretch by itself. row_hint may be set after the call.
  */
 extern void trouble_begin(Trouble *trouble, const char *detail, const char *hint);
 extern void trouble_end(Trouble *trouble);

@@ -186,11 +186,11 @@ sub differences
 	my ($source, $target, $table, @copies) = @_;
 	my $rows = PostgreSQL::Test::Utils::tempdir_short() . '/rows';
 
-	$source->safe_psql('postgres', "\\copy (SELECT r::text FROM $table AS r) TO '$rows'");
+	$source->safe_psql('postgres', "COPY (SELECT r::text FROM $table AS r) TO '$rows'");
 	my @counts = split(/\n/, $target->safe_psql('postgres', join("\n",
 		"SET work_mem = '400MB';",
 		'CREATE TEMP TABLE there (x text);',
-		"\\copy there FROM '$rows'",
+		"COPY there FROM '$rows';",
 		map { qq{SELECT count(*) FILTER (WHERE n > 0), count(*) FILTER (WHERE n < 0)
 			FROM (SELECT sum(d) AS n FROM (SELECT x, 1 AS d FROM there
 				UNION ALL SELECT r::text, -1 FROM $_ AS r) b GROUP BY x) g;} } @copies)));

@@ -1,5 +1,6 @@
-# A run belongs to the transaction that calls it: it commits with it, rolls
-# back with it, and does not overlap another run of its job.
+# A run belongs to the transaction that calls it, and a job does not overlap
+# itself.
+
 use strict;
 use warnings;
 
@@ -12,92 +13,199 @@ use IncloadTest;
 my ($source, $target) = two_nodes();
 
 $source->safe_psql('postgres', q{
-	CREATE TABLE customers (id int PRIMARY KEY, name text, updated_at timestamptz NOT NULL);
-	CREATE TABLE orders (id int PRIMARY KEY, customer int, updated_at timestamptz NOT NULL);
-	INSERT INTO customers SELECT i, 'c' || i, '2024-01-01Z'::timestamptz + i * interval '1 s' FROM generate_series(1, 100) i;
-	INSERT INTO orders SELECT i, i % 100 + 1, '2024-01-01Z'::timestamptz + i * interval '1 s' FROM generate_series(1, 500) i;
+	CREATE TABLE customers (id int PRIMARY KEY, updated_at timestamptz NOT NULL, name text);
+	CREATE TABLE orders (id int PRIMARY KEY, updated_at timestamptz NOT NULL, amount numeric);
+	INSERT INTO customers SELECT i, '2024-01-01'::timestamptz + i * interval '1 s', 'c' || i
+	FROM generate_series(1, 500) i;
+	INSERT INTO orders SELECT i, '2024-01-01'::timestamptz + i * interval '1 s', i
+	FROM generate_series(1, 1000) i;
 });
 foreign_table($target, 'customers', 'orders');
 as_loader($target, q{
 	SELECT incload_create_job('customers', 'src.customers', 'dw.customers');
 	SELECT incload_create_job('orders', 'src.orders', 'dw.orders');
 });
-my $state = q{SELECT (SELECT count(*) FROM dw.customers), (SELECT count(*) FROM dw.orders),
-	(SELECT count(*) FROM incload.checkpoint WHERE bound IS NOT NULL), (SELECT count(*) FROM incload.run)};
 
-# rolled back, nothing has happened
-is(as_loader($target, "BEGIN; SELECT rows_inserted FROM incload_run('orders'); ROLLBACK; $state"),
-	"500\n0|0|0|0", 'a run that is rolled back leaves target, checkpoint and history as they were');
+# all that a run may change: rows, checkpoint, history
+sub state_of
+{
+	my ($job) = @_;
+	return $target->safe_psql('postgres', qq{
+		SELECT (SELECT count(*) FROM dw.$job), (SELECT md5(string_agg(t::text, '|' ORDER BY id)) FROM dw.$job t);
+		SELECT * FROM incload.checkpoint WHERE job = '$job';
+		SELECT * FROM incload.run WHERE job = '$job' ORDER BY run_id;
+	});
+}
+
+# rolled back before anything was loaded, and again when something was
+my $before = state_of('orders');
+is( as_loader($target, q{
+	BEGIN;
+	SELECT status, rows_read, rows_inserted FROM incload_run('orders');
+	SELECT count(*) FROM dw.orders;
+	SELECT count(*) FROM incload.run WHERE job = 'orders';
+	ROLLBACK;
+}), "succeeded|1000|1000\n1000\n1", 'inside its transaction a run has done its work');
+is(state_of('orders'), $before, 'ROLLBACK leaves target, checkpoint and history');
+
+as_loader($target, q{SELECT incload_run('orders')});
+is(last_run($target, 'orders'), 'succeeded|1000|1000|0|0', 'what was rolled back is loaded by the next run');
+$source->safe_psql('postgres', q{
+	UPDATE orders SET amount = -1, updated_at = clock_timestamp() WHERE id <= 10;
+	INSERT INTO orders VALUES (1001, clock_timestamp(), 5);
+});
+$before = state_of('orders');
+is( as_loader($target, q{
+	BEGIN;
+	SELECT rows_read, rows_inserted, rows_updated FROM incload_run('orders');
+	ROLLBACK;
+}), '11|1|10', 'the changes are seen');
+is(state_of('orders'), $before, 'ROLLBACK again leaves all as it was');
+
+# twice in one transaction: the second run goes on from the first
+is( as_loader($target, q{
+	BEGIN;
+	SELECT rows_inserted, rows_updated FROM incload_run('orders');
+	SELECT rows_inserted, rows_updated FROM incload_run('orders');
+	COMMIT;
+}), "1|10\n0|0", 'a second run in one transaction finds nothing new');
+is(scalar differences($source, $target, 'orders', 'dw.orders'), '0|0', 'orders are the same');
 
 # two jobs, both or neither
-as_loader($target, 'ALTER TABLE dw.orders ADD CONSTRAINT small CHECK (id < 400)');
-fails_with($target, 'loader', "BEGIN; SELECT incload_run('customers'); SELECT incload_run('orders'); COMMIT;",
-	'23514', qr/violates check constraint "small"/, 'the second job of a transaction fails');
-is(as_loader($target, $state), '0|0|0|1', 'then neither is loaded, and only the failure is on record');
-is(last_run($target, 'orders', 'status, sqlstate, rows_read'), 'failed|23514|0', 'as failed, with nothing committed');
-as_loader($target, 'ALTER TABLE dw.orders DROP CONSTRAINT small');
-as_loader($target, "BEGIN; SELECT incload_run('customers'), incload_run('orders'); COMMIT;");
-is(as_loader($target, $state), '100|500|2|3', 'without the fault, both are');
-is(differences($target, 'src.orders', 'dw.orders'), '0|0', 'and equal');
-
-# an exception block takes back the run and nothing else
-as_loader($target, q{ALTER TABLE dw.customers ADD CONSTRAINT no_x CHECK (name <> 'x')});
 $source->safe_psql('postgres', q{
-	UPDATE customers SET name = 'x', updated_at = now() WHERE id = 1;
-	UPDATE orders SET customer = 7, updated_at = now() WHERE id = 1;
+	INSERT INTO orders VALUES (1002, clock_timestamp(), 1), (1003, clock_timestamp(), 2);
 });
+as_loader($target, q{CREATE TABLE dw.narrow AS TABLE dw.orders WITH NO DATA;
+	ALTER TABLE dw.narrow ADD PRIMARY KEY (id), ADD CHECK (id < 1003);
+	SELECT incload_create_job('narrow', 'src.orders', 'dw.narrow')});
+$before = state_of('customers') . state_of('orders');
+fails_with($target, 'loader', q{
+	BEGIN;
+	SELECT incload_run('orders');
+	SELECT incload_run('customers');
+	SELECT incload_run('narrow');
+}, '23514', qr/narrow/, 'the third job of a transaction fails');
+is(state_of('customers') . state_of('orders'), $before, 'the two before it have done nothing');
+is(last_run($target, 'narrow', 'status, sqlstate'), 'failed|23514', 'the failed one is on record');
+
+fails_with($target, 'loader', q{SELECT incload_run('customers'), incload_run('orders'), incload_run('narrow')},
+	'23514', qr/narrow/, 'the same in one statement');
+is(state_of('customers') . state_of('orders'), $before, 'and nothing is loaded');
+
+as_loader($target, q{BEGIN; SELECT incload_run('customers'), incload_run('orders'); COMMIT});
+is(last_run($target, 'customers'), 'succeeded|500|500|0|0', 'without the bad one, the first is loaded');
+is(last_run($target, 'orders', 'status, rows_inserted'), 'succeeded|2', 'and the second');
+
+# savepoints and exception blocks
+$source->safe_psql('postgres', q{INSERT INTO customers VALUES (501, clock_timestamp(), 'new')});
 is( as_loader($target, q{
-	CREATE TABLE dw.said (what text);
+	BEGIN;
+	SAVEPOINT s;
+	SELECT rows_inserted FROM incload_run('customers');
+	ROLLBACK TO s;
+	SELECT count(*) FROM dw.customers;
+	SELECT rows_inserted FROM incload_run('customers');
+	COMMIT;
+	SELECT count(*) FROM dw.customers;
+}), "1\n500\n1\n501", 'ROLLBACK TO a savepoint undoes a run, and frees the job');
+
+$source->safe_psql('postgres', q{INSERT INTO customers VALUES (502, clock_timestamp(), 'newer')});
+is( as_loader($target, q{
+	CREATE TABLE dw.log (state text, message text, pid int);
 	DO $$
+	DECLARE message text;
 	BEGIN
-		INSERT INTO dw.said VALUES ('before');
-		PERFORM incload_run('orders');
-		BEGIN
-			PERFORM incload_run('customers');
-		EXCEPTION WHEN check_violation THEN
-			INSERT INTO dw.said VALUES ('caught');
-		END;
+		FOR n IN 1 .. 2 LOOP
+			BEGIN
+				PERFORM incload_run('narrow');
+			EXCEPTION WHEN check_violation THEN
+				GET STACKED DIAGNOSTICS message = MESSAGE_TEXT;
+				INSERT INTO dw.log VALUES (SQLSTATE, message, pg_backend_pid());
+			END;
+		END LOOP;
+		PERFORM incload_run('customers');
 	END $$;
-	SELECT string_agg(what, ' ') FROM dw.said;
-	SELECT customer FROM dw.orders WHERE id = 1;
-	SELECT name FROM dw.customers WHERE id = 1;
-}), "before caught\n7\nc1", 'a caught failure leaves the rest of the transaction alone');
-is(last_run($target, 'customers', 'status, sqlstate'), 'failed|23514', 'and is on record');
-as_loader($target, 'ALTER TABLE dw.customers DROP CONSTRAINT no_x');
-is(as_loader($target, "SELECT rows_read, rows_updated FROM incload_run('customers')"), '1|1',
-	'the row that failed is read again');
+	SELECT state, message ~ 'narrow', pid = pg_backend_pid() FROM dw.log;
+	SELECT count(*) FROM dw.customers;
+	SELECT current_setting('application_name'), current_user;
+}), "23514|t|t\n23514|t|t\n502\n020_transactions.pl|loader",
+	'an exception block catches a failed run, and the session goes on');
+is( $target->safe_psql('postgres', q{SELECT count(*), count(DISTINCT run_id) FROM incload.run
+	WHERE job = 'narrow' AND status = 'failed' AND sqlstate = '23514'}),
+	'4|4', 'each failure is on record, those that were caught too');
+is($target->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), 0,
+	'no lock is left');
 
-# batches commit, so they refuse to be inside of anything
-fails_with($target, 'loader', "BEGIN; CALL incload_run_in_batches('orders');", '25001',
-	qr/DETAIL:.*HINT:/s, 'CALL inside a transaction block is refused');
-fails_with($target, 'loader', q{DO $$ BEGIN PERFORM 1; CALL incload_run_in_batches('orders'); EXCEPTION WHEN division_by_zero THEN NULL; END $$},
-	'25001', qr/transaction block/, 'and inside an exception block');
+# CALL commits, so it wants no transaction around it
+foreach my $case (
+	[ 'a transaction block', q{BEGIN; CALL incload_run_in_batches('orders')} ],
+	[ 'a function', q{DO $$ BEGIN BEGIN CALL incload_run_in_batches('orders');
+		EXCEPTION WHEN division_by_zero THEN NULL; END; END $$} ])
+{
+	fails_with($target, 'loader', $case->[1], '25001', qr/HINT:  .*incload_run/,
+		"CALL inside $case->[0] is refused");
+}
+as_loader($target, q{DO $$ BEGIN CALL incload_run_in_batches('orders'); CALL incload_run_in_batches('customers'); END $$});
+is(last_run($target, 'customers', 'status'), 'succeeded', 'a DO block that may commit can CALL');
 
-# a job does not overlap itself
+# one job, two sessions
 my $holder = session($target, 'loader');
-$holder->query_safe("BEGIN; SELECT incload_run('orders')");
-my $started = time;
-fails_with($target, 'loader', "SELECT incload_run('orders')", '55P03', qr/already running.*PID \d+.*HINT/s,
-	'a second run fails at once');
-fails_with($target, 'loader', "CALL incload_run_in_batches('orders')", '55P03', qr/already running/,
-	'in batches, too');
-cmp_ok(time - $started, '<', 10, 'without waiting');
-fails_with($target, 'loader', "SELECT incload_alter_job('orders', options => '{\"batch_rows\": 5}')", '55P03',
-	qr/already running/, 'nor is a job altered while it runs');
-fails_with($target, 'loader', "SELECT incload_drop_job('orders')", '55P03', qr/already running/, 'or dropped');
-is(last_run($target, 'orders', 'status, sqlstate'), 'skipped|55P03', 'it is on record as skipped');
-is(as_loader($target, "SELECT state FROM incload.status WHERE job = 'orders'"), 'running',
-	'the status says that the job runs');
-is(as_loader($target, "SELECT status FROM incload_run('customers')"), 'succeeded', 'another job is not held up');
+$holder->query_safe(q{BEGIN});
+$holder->query_safe(q{SELECT incload_run('orders')});
+my $pid = $holder->query_safe('SELECT pg_backend_pid()');
+is(as_loader($target, q{SELECT state, pid FROM incload.status WHERE job = 'orders'}),
+	"running|$pid", 'incload.status tells a run that is not yet committed, and where');
+is(as_loader($target, q{SELECT state FROM incload.status WHERE job = 'customers'}),
+	'ok', 'and no other job is running');
+
+foreach my $sql (q{SELECT incload_run('orders')}, q{CALL incload_run_in_batches('orders')},
+	q{SELECT incload_refresh('orders')})
+{
+	my $started = time();
+	my $said = fails_with($target, 'loader', $sql, '55P03', qr/DETAIL:  .*\b$pid\b/, "refused: $sql");
+	cmp_ok(time() - $started, '<', 5, 'at once');
+	is(last_run($target, 'orders', 'status, sqlstate, error ~ \'already running\', hint IS NOT NULL, rows_read'),
+		'skipped|55P03|t|t|0', 'and recorded as skipped');
+}
+foreach my $sql (q{SELECT incload_alter_job('orders', options => '{"batch_rows": 5}')},
+	q{SELECT incload_drop_job('orders')})
+{
+	fails_with($target, 'loader', $sql, '55P03', qr/already running/, "refused: $sql");
+}
+is(as_loader($target, q{SELECT rows_read FROM incload_run('customers')}), 0, 'another job runs meanwhile');
+is(as_loader($target, q{SELECT pg_try_advisory_lock(n) FROM generate_series(1, 3) n}),
+	"t\nt\nt", 'the lock is of its own kind');
 $holder->query_safe('COMMIT');
-is(as_loader($target, "SELECT state FROM incload.status WHERE job = 'orders'"), 'ok', 'and then, that it is done');
-is(as_loader($target, "SELECT status FROM incload_run('orders')"), 'succeeded', 'the lock is free again');
+is(as_loader($target, q{SELECT state FROM incload.status WHERE job = 'orders'}), 'ok', 'then it is free');
+is(as_loader($target, q{SELECT status FROM incload_run('orders')}), 'succeeded', 'and runs');
+
+# in an aborted transaction the job is free at once
+$holder->query('BEGIN; SELECT incload_run(\'orders\'); SELECT 1 / 0');
+is(as_loader($target, q{SELECT status FROM incload_run('orders')}), 'succeeded', 'an aborted transaction holds nothing');
+$holder->query('ROLLBACK');
 $holder->quit;
 
-# a caller's isolation level is kept
-is(as_loader($target, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT status FROM incload_run('orders'); COMMIT;"),
-	'succeeded', 'a run works under SERIALIZABLE');
-fails_with($target, 'loader', "BEGIN READ ONLY; SELECT incload_run('orders');", '25006', qr/read-only/,
+# repeatable read: a run sees what the source has now, and its own snapshot here
+$source->safe_psql('postgres', q{INSERT INTO customers VALUES (503, clock_timestamp(), 'late')});
+is( as_loader($target, q{
+	BEGIN ISOLATION LEVEL REPEATABLE READ;
+	SELECT count(*) FROM dw.customers;
+	SELECT rows_inserted FROM incload_run('customers');
+	SELECT count(*) FROM dw.customers;
+	COMMIT}), "502\n1\n503", 'a run works under repeatable read');
+fails_with($target, 'loader', q{BEGIN READ ONLY; SELECT incload_run('customers')}, '25006', qr/read-only/,
 	'a read-only transaction is refused');
+is(scalar differences($source, $target, 'customers', 'dw.customers'), '0|0', 'customers are the same');
+is(as_loader($target, q{BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT status FROM incload_run('orders'); COMMIT}),
+	'succeeded', 'and under serializable');
 
+# what failed is read again
+$source->safe_psql('postgres', q{UPDATE customers SET name = 'x', updated_at = clock_timestamp() WHERE id = 1});
+as_loader($target, q{ALTER TABLE dw.customers ADD CONSTRAINT no_x CHECK (name <> 'x')});
+fails_with($target, 'loader', q{SELECT incload_run('customers')}, '23514', qr/no_x/, 'a row that does not fit');
+as_loader($target, q{ALTER TABLE dw.customers DROP CONSTRAINT no_x});
+is(as_loader($target, q{SELECT rows_updated FROM incload_run('customers')}), 1, 'comes with the run after the repair');
+
+$target->stop;
+$source->stop;
 done_testing();

@@ -63,7 +63,7 @@ sub goes_on
 	is($target->safe_psql('postgres',
 			"SELECT status, rows_read, rows_inserted, sqlstate FROM incload.run WHERE job = '$job' AND status <> 'succeeded' ORDER BY run_id DESC LIMIT 1"),
 		"failed|$done|$done|57P01", "$job: the run that died is marked as failed, with what it had committed");
-	is(differences($target, "src.$job", "dw.$job"), '0|0', "$job: nothing is missing");
+	is(differences($source, $target, $job, "dw.$job"), '0|0', "$job: nothing is missing");
 	return;
 }
 
@@ -75,14 +75,14 @@ goes_on('tied', 5000, interrupt('tied', sub { $target->safe_psql('postgres', "SE
 # the same through the executor
 as_loader($target, "CALL incload_run_in_batches('rel_tied')");
 is(last_run($target, 'rel_tied', 'rows_read, rows_inserted, batches'), '5000|5000|5', 'relation reader: a tie in five batches');
-is(differences($target, 'src.tied', 'dw.rel_tied'), '0|0', 'relation reader: equal');
+is(differences($source, $target, 'tied', 'dw.rel_tied'), '0|0', 'relation reader: equal');
 
 # rows without a watermark: more of them than a batch takes
 foreach my $job ('holes', 'rel_holes')
 {
 	as_loader($target, "CALL incload_run_in_batches('$job')");
 	is(last_run($target, $job, 'rows_read, rows_inserted'), '1000|1000', "$job: with and without watermark");
-	is(differences($target, 'src.holes', "dw.$job"), '0|0', "$job: equal");
+	is(differences($source, $target, 'holes', "dw.$job"), '0|0', "$job: equal");
 }
 
 # a cancelled run keeps what it had committed
@@ -102,6 +102,6 @@ is($target->safe_psql('postgres', q{SELECT count(*) FROM dw.plain WHERE v = 'w'}
 	'with the count of what it had committed');
 as_loader($target, "CALL incload_run_in_batches('plain')");
 is(last_run($target, 'plain', 'rows_updated'), 10000 - $updated, 'the rest follows');
-is(differences($target, 'src.plain', 'dw.plain'), '0|0', 'and all is equal');
+is(differences($source, $target, 'plain', 'dw.plain'), '0|0', 'and all is equal');
 
 done_testing();
