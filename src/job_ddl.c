@@ -493,7 +493,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 				(errmsg("the next run of job \"%s\" reads everything again", job->name),
 				 errdetail("Its checkpoint does not fit what has changed.")));
 	}
-	else if (changes_rows(old->options, job->options))
+	else if (job->strategy != STRATEGY_FULL && changes_rows(old->options, job->options) &&
+			 catalog_read_checkpoint(job->id, false)->loaded_to != NULL)
 		ereport(NOTICE,
 				(errmsg("rows that job \"%s\" has already loaded stay as they are", job->name),
 				 errdetail("Which rows or columns are read, or how they are changed, holds from the next run on."),
