@@ -173,7 +173,7 @@ COMMENT ON VIEW incload.event IS 'what an operator should know: jobs created, al
  */
 CREATE VIEW incload.status WITH (security_barrier) AS
 SELECT j.job,
-       CASE WHEN l.pid IS NOT NULL THEN 'running'
+       CASE WHEN l.is_running THEN 'running'
             WHEN NOT j.enabled THEN 'paused'
             WHEN e.status IS NULL THEN 'never run'
             WHEN e.status = 'succeeded' THEN 'ok'
@@ -186,7 +186,7 @@ SELECT j.job,
        c.held_back_by,
        s.rows_read AS last_rows,
        l.pid,
-       CASE WHEN e.status = 'running' AND l.pid IS NULL
+       CASE WHEN e.status = 'running' AND l.is_running IS NULL
             THEN 'the session or the server ended during the run'
             WHEN e.status NOT IN ('succeeded', 'running')
             THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error
@@ -198,7 +198,8 @@ LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
                    WHERE u.job_id = j.job_id AND u.status <> 'skipped'
                    ORDER BY u.run_id DESC LIMIT 1) e ON true
-LEFT JOIN LATERAL (SELECT k.pid FROM pg_catalog.pg_locks k
+LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
+                   FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
                      AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d
                                        WHERE d.datname = current_database())
@@ -208,7 +209,7 @@ LEFT JOIN LATERAL (SELECT k.pid FROM pg_catalog.pg_locks k
 WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
-ORDER BY CASE WHEN l.pid IS NOT NULL THEN 3
+ORDER BY CASE WHEN l.is_running THEN 3
               WHEN NOT j.enabled THEN 1
               WHEN e.status IS NULL THEN 2
               WHEN e.status = 'succeeded' THEN 4

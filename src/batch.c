@@ -18,6 +18,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "merge.h"
+#include "names.h"
 #include "role.h"
 #include "target.h"
 #include "trouble.h"
@@ -39,6 +40,7 @@ check_hint(const Job *job)
 static void
 enter_owner(Run *run, RoleBracket *bracket)
 {
+	role_fire_deferred(run->job->owner);
 	role_enter_owner(bracket, run->job->owner, run->job->search_path);
 	if (run->job->options->lock_timeout > 0)
 		role_set("lock_timeout", psprintf(INT64_FORMAT, run->job->options->lock_timeout));
@@ -109,6 +111,22 @@ full_window(Run *run)
 	return window;
 }
 
+/* the relations are still those that the run began with; locked for this transaction */
+static void
+require_relations(Run *run)
+{
+	const Job  *job = run->job;
+
+	job_lock_relations(job);
+	if (relation_oid_or_invalid(job->target_name) != job->target ||
+		relation_oid_or_invalid(job->source_name) != job->source)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("source or target of job \"%s\" was replaced while it ran", job->name),
+				 errdetail("The source is %s, the target %s.", job->source_name, job->target_name),
+				 errhint("Run the job again: it says whether it can go on.")));
+}
+
 /* from connection to window; inside the owner bracket */
 static void
 prepare(Run *run)
@@ -119,7 +137,7 @@ prepare(Run *run)
 	trouble_begin(&trouble, psprintf("It came up while source %s was looked at.", run->job->source_name),
 				  check_hint(run->job));
 	trouble.row_hint = row_hint;
-	job_lock_relations(run->job);
+	require_relations(run);
 	target_require_writable(run->job, run->is_full);
 	if (!run->is_full)
 		target_require_same(run->job);
@@ -317,7 +335,10 @@ advance_checkpoint(Run *run, bool is_last)
 				reached = place;
 		}
 		if (reached.is_set &&
-			(run->is_full || bound_compare(type, &reached, &checkpoint->bound) >= 0))
+			bound_compare(type, &reached, &checkpoint->bound) >= 0)
+			checkpoint->bound = reached;
+		/* all was read again: a bound of before says nothing of this source */
+		if (run->is_full)
 			checkpoint->bound = reached;
 		checkpoint->noted = run->horizon->noted;
 		advance_seen(run, is_last);
@@ -392,6 +413,24 @@ report_batch(Run *run, bool is_last)
 					record->watermark_to ? record->watermark_to : "")));
 }
 
+/* another batch, in a transaction of its own: everything must be as it was left */
+static void
+resume(Run *run)
+{
+	Checkpoint *now;
+
+	require_relations(run);
+	now = checkpoint_read(run->job->id, run->shape->watermark, true);
+	if (run->shape->watermark != NULL &&
+		(bound_compare(run->shape->watermark, &now->bound, &run->checkpoint->bound) != 0 ||
+		 bound_compare(run->shape->watermark, &now->seen, &run->checkpoint->seen) != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the checkpoint of job \"%s\" was moved while it ran", run->job->name),
+				 errdetail("Another session has run it: the job's lock was given up by SQL of this run."),
+				 errhint("Run the job again.")));
+}
+
 bool
 run_batch(Run *run)
 {
@@ -406,12 +445,16 @@ run_batch(Run *run)
 	if (is_first)
 		prepare(run);
 	else
-		(void) checkpoint_read(job->id, run->shape->watermark, true);
-	if (is_first)
+		resume(run);
+	if (is_first && job->options->pre_sql)
+	{
 		run_user_sql(job, "pre_sql", job->options->pre_sql);
+		require_relations(run);
+	}
 	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name),
 				  check_hint(job));
 	trouble.row_hint = row_hint;
+	role_pin_formats();
 	more = read_batch(run);
 	trouble_end(&trouble);
 	if (run->stage->nrows > 0 || run->is_full)
@@ -426,6 +469,8 @@ run_batch(Run *run)
 	stage_end_batch(run->stage);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
+	/* whatever the owner's SQL has set */
+	role_pin_formats();
 
 	advance_checkpoint(run, !more);
 	run->record->bytes_read = run->source->bytes_read;
@@ -433,7 +478,8 @@ run_batch(Run *run)
 	{
 		note_lag(run);
 		note_held_horizon(run);
-		if (run->job->stored_target != run->job->target)
+		if (run->job->stored_target != run->job->target ||
+			strcmp(run->job->stored_database, role_database_identity()) != 0)
 			catalog_note_relations(run->job);
 		run->record->status = "succeeded";
 		run->record->is_finished = true;

@@ -23,6 +23,7 @@ typedef struct Run
 	const Job  *job;
 	bool		is_full;		/* reads everything, and makes the target equal to it */
 	bool		in_batches;		/* commits after each batch */
+	bool		is_locked;		/* holds the job's lock */
 	MemoryContext context;		/* outlives the commits */
 
 	RunRecord  *record;

@@ -162,7 +162,7 @@ catalog_find_job(const char *name)
 	Job		   *job;
 
 	rows = catalog_query("SELECT job_id, job, owner, source, target, strategy, watermark, key,"
-						 " options, search_path, enabled, target_oid, database"
+						 " options, search_path, enabled, target_oid, database, owner_oid"
 						 " FROM incload.job_store WHERE job = $1", 1, params);
 	if (rows->nrows == 0)
 		return NULL;
@@ -184,7 +184,19 @@ catalog_find_job(const char *name)
 	job->enabled = v[10][0] == 't';
 	job->stored_target = strtoul(v[11], NULL, 10);
 	job->stored_database = v[12];
+	/* a role of the same name that is another one does not inherit the job */
+	if (strcmp(job->stored_database, role_database_identity()) == 0 &&
+		strtoul(v[13], NULL, 10) != job->owner)
+		job->owner = InvalidOid;
 	return job;
+}
+
+void
+catalog_lock_job(int64 job_id)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+
+	catalog_query("SELECT FROM incload.job_store WHERE job_id = $1::bigint FOR KEY SHARE", 1, params);
 }
 
 List *
@@ -254,13 +266,13 @@ catalog_update_job(const Job *job)
 void
 catalog_note_relations(const Job *job)
 {
-	const char *params[4] = {
+	const char *params[5] = {
 		psprintf(INT64_FORMAT, job->id), psprintf("%u", job->source),
-		psprintf("%u", job->target), role_database_identity()
+		psprintf("%u", job->target), role_database_identity(), psprintf("%u", job->owner)
 	};
 
 	catalog_query("UPDATE incload.job_store SET source_oid = $2::oid, target_oid = $3::oid,"
-				  " database = $4 WHERE job_id = $1::bigint", 4, params);
+				  " database = $4, owner_oid = $5::oid WHERE job_id = $1::bigint", 5, params);
 }
 
 void

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 
+#include "catalog/pg_foreign_server.h"
 #include "catalog/pg_namespace.h"
 #include "executor/executor.h"
 #include "utils/acl.h"
@@ -52,6 +53,13 @@
 #else
 #define compat_MakeTupleTableSlot(desc, ops) MakeTupleTableSlot(desc, ops)
 #define compat_pg_plan_query(query, sql, options) pg_plan_query(query, sql, options, NULL)
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#define compat_server_aclcheck(server, role, mode) \
+	object_aclcheck(ForeignServerRelationId, server, role, mode)
+#else
+#define compat_server_aclcheck(server, role, mode) pg_foreign_server_aclcheck(server, role, mode)
 #endif
 
 /* 16 split "may act as" from "is a member of" */

@@ -132,11 +132,22 @@ column_by_remote_name(List *columns, const char *name)
 	return NULL;
 }
 
+static SourceColumn *
+column_by_name(List *columns, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, columns)
+		if (strcmp(((SourceColumn *) lfirst(lc))->name, name) == 0)
+			return lfirst(lc);
+	return NULL;
+}
+
 /* fills in what the columns' own rows say, and drops those that the source lacks */
 static void
 ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relation)
 {
-	TextRows   *rows = source->routine->ask(source, psprintf(columns_query, relation));
+	TextRows   *rows = source_ask_catalog(source, psprintf(columns_query, relation));
 
 	for (int r = 0; r < rows->nrows; r++)
 	{
@@ -163,7 +174,7 @@ ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relati
 static void
 ask_keys(Source *source, SourceFacts *facts, const char *relation)
 {
-	TextRows   *rows = source->routine->ask(source, psprintf(keys_query, relation));
+	TextRows   *rows = source_ask_catalog(source, psprintf(keys_query, relation));
 	int			r = 0;
 
 	while (r < rows->nrows)
@@ -193,6 +204,40 @@ ask_keys(Source *source, SourceFacts *facts, const char *relation)
 	}
 }
 
+char *
+facts_sequences_query(Source *source, const char *column)
+{
+	SourceColumn *found = column_by_name(local_columns(source), column);
+
+	return psprintf("SELECT c.oid FROM pg_catalog.pg_attribute a"
+					" JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+					"  AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
+					"  AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype IN ('a', 'i')"
+					" JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind = 'S'"
+					" WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s"
+					" UNION SELECT c.oid FROM pg_catalog.pg_attribute a"
+					" JOIN pg_catalog.pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum"
+					" JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
+					"  AND d.objid = f.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+					" JOIN pg_catalog.pg_class c ON c.oid = d.refobjid AND c.relkind = 'S'"
+					" WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s",
+					quote_literal_cstr(source->routine->relation_name(source)),
+					quote_literal_cstr(found ? found->remote_name : column),
+					quote_literal_cstr(source->routine->relation_name(source)),
+					quote_literal_cstr(found ? found->remote_name : column));
+}
+
+/* does a session take several numbers at once from a sequence that feeds the column? */
+static bool
+is_cached(Source *source, const char *column)
+{
+	TextRows   *rows = source_ask_catalog(source, psprintf(
+		"SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s)",
+		facts_sequences_query(source, column)));
+
+	return rows->nrows > 0;
+}
+
 /*
  * facts_gather
  *		Everything about the source that helps to choose and to warn. Where
@@ -215,22 +260,39 @@ facts_gather(Source *source)
 	relation = quote_literal_cstr(source->routine->relation_name(source));
 	ask_columns(source, facts, locals, relation);
 	ask_keys(source, facts, relation);
+	if (source->job->watermark && facts_column(facts, source->job->watermark) &&
+		facts_column(facts, source->job->watermark)->is_counted)
+		facts_column(facts, source->job->watermark)->is_cached = is_cached(source, source->job->watermark);
 	return facts;
+}
+
+char *
+facts_last_value(Source *source, const char *oids_query)
+{
+	StringInfoData buf;
+	TextRows   *names;
+	TextRows   *last;
+
+	/* the CASE keeps the right from being asked of what is no sequence */
+	names = source_ask_catalog(source, psprintf(
+		"SELECT c.oid::pg_catalog.regclass FROM (%s) o JOIN pg_catalog.pg_class c ON c.oid = o.oid"
+		" WHERE CASE WHEN c.relkind = 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT') END",
+		oids_query));
+	if (names->nrows == 0)
+		return NULL;
+	/* pg_sequence_last_value() would lock them as nextval() does */
+	initStringInfo(&buf);
+	for (int r = 0; r < names->nrows; r++)
+		appendStringInfo(&buf, "%sSELECT s.last_value FROM %s s WHERE s.is_called",
+						 r ? " UNION ALL " : "", names->value[r][0]);
+	last = source_ask_catalog(source, psprintf("SELECT pg_catalog.max(l.last_value) FROM (%s) l", buf.data));
+	return last->value[0][0];
 }
 
 SourceColumn *
 facts_column(const SourceFacts *facts, const char *name)
 {
-	ListCell   *lc;
-
-	foreach(lc, facts->columns)
-	{
-		SourceColumn *column = lfirst(lc);
-
-		if (strcmp(column->name, name) == 0)
-			return column;
-	}
-	return NULL;
+	return column_by_name(facts->columns, name);
 }
 
 List *

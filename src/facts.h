@@ -18,6 +18,7 @@ typedef struct SourceColumn
 	int			primary_key_position;	/* from 1; 0: not in it */
 	bool		leads_index;	/* first column of a valid, full index */
 	bool		is_counted;		/* identity, or fed by a sequence */
+	bool		is_cached;		/* sessions take that sequence's numbers ahead, several at once */
 } SourceColumn;
 
 typedef struct SourceFacts
@@ -45,5 +46,15 @@ extern bool facts_takes_index(const SourceFacts *facts);
 
 /* EXPLAIN of a query of the source, lines joined */
 extern char *facts_plan(Source *source, const char *sql);
+
+/* the sequences that feed a column of the source's relation: a query of their oid */
+extern char *facts_sequences_query(Source *source, const char *column);
+
+/*
+ * The largest number that some sequences have given out, as text; NULL where
+ * that cannot be seen. Of the relations that the query names by oid, those that
+ * are no sequence do not count. Takes no lock that a writer would take.
+ */
+extern char *facts_last_value(Source *source, const char *oids_query);
 
 #endif							/* INCLOAD_FACTS_H */

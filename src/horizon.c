@@ -21,12 +21,16 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
+#include "catalog.h"
 #include "compat.h"
+#include "facts.h"
 #include "horizon.h"
 #include "names.h"
 #include "query.h"
@@ -46,10 +50,25 @@
 #define NOTE_INTERVAL_MS 1000
 
 /*
- * The bound of an instant for the watermark's type, rounded down. A time
- * without zone is in the server's default zone; the hour that comes twice when
- * summer time ends must not hide rows, so the bound is the least local time of
- * this instant and of the hours to come.
+ * The zone that times without zone are in, by the option source_timezone; else
+ * the source server's default. Of a source that is here, this session's default
+ * may be its client's own, and nothing tells: then it is taken to be the zone
+ * that is the furthest behind.
+ */
+static char *
+zone_expression(const Source *source)
+{
+	if (source->job->options->source_timezone)
+		return quote_literal_cstr(source->job->options->source_timezone);
+	if (source->is_local)
+		return "'Etc/GMT+12'";
+	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
+}
+
+/*
+ * The bound of an instant for the watermark's type, rounded down. The hour that
+ * comes twice when summer time ends must not hide rows, so the bound of a time
+ * without zone is the least local time of this instant and of the hours to come.
  */
 static Bound
 time_bound(Source *source, const Shape *shape, TimestampTz at)
@@ -62,16 +81,15 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
 		bound.value = TimestampTzGetDatum(at);
 		return bound;
 	}
-	rows = source->routine->ask(source, psprintf(
+	rows = source_ask_catalog(source, psprintf(
 		"SELECT pg_catalog.min(n.l)::%s FROM"
-		" (SELECT %s::pg_catalog.timestamptz AS c,"
-		"   (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone') AS zone) s,"
+		" (SELECT %s::pg_catalog.timestamptz AS c, %s AS zone) s,"
 		" LATERAL (SELECT pg_catalog.timezone(s.zone, s.c) AS l UNION ALL"
 		"   SELECT pg_catalog.timezone(s.zone, t) FROM pg_catalog.generate_series("
 		"     pg_catalog.date_trunc('hour', s.c) + '15 minutes'::pg_catalog.interval,"
 		"     s.c + '4 hours'::pg_catalog.interval, '15 minutes'::pg_catalog.interval) t"
 		"   WHERE t >= s.c) n",
-		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at))));
+		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at)), zone_expression(source)));
 	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
 	return bound;
 }
@@ -106,7 +124,7 @@ static void
 require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
 				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest)
 {
-	TextRows   *rows;
+	char	   *given_out;
 
 	if (!checkpoint->bound.is_set || !newest->is_set ||
 		watermark_compare(shape->watermark, newest->value, checkpoint->bound.value) >= 0)
@@ -117,13 +135,11 @@ require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *s
 		horizon->restart = *newest;
 		return;
 	}
-	rows = source->routine->ask(source, psprintf(
-		"SELECT pg_catalog.max(pg_catalog.pg_sequence_last_value(c.oid)) FROM pg_catalog.pg_class c"
-		" WHERE c.oid IN (%s) AND c.relkind = 'S'"
-		" AND pg_catalog.has_sequence_privilege(c.oid, 'SELECT, USAGE')", state->relations));
-	if (rows->value[0][0] != NULL &&
-		strtod(rows->value[0][0], NULL) >= strtod(watermark_print(shape->watermark,
-																  checkpoint->bound.value), NULL))
+	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
+												  state->relations));
+	if (given_out != NULL &&
+		watermark_compare(shape->watermark, watermark_parse(shape->watermark, given_out),
+						  checkpoint->bound.value) >= 0)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -239,6 +255,52 @@ settle_or_note(Horizon *horizon, const Shape *shape, const Bound *bound, List *w
 	horizon->noted = thin_out(lappend(horizon->noted, note));
 }
 
+/*
+ * What the sequence that feeds the watermark has given out so far: an id above
+ * it was put there by hand, and as checkpoint it would hide all that the
+ * sequence has still to give. Such a row is loaded (without a key, once the
+ * sequence has come so far), and told once.
+ */
+static void
+cap_at_sequence(Source *source, const Job *job, const Shape *shape, Bound *bound)
+{
+	char	   *given_out;
+	Bound		last = {.is_set = true, .side = BOUND_AFTER};
+
+	if (shape->watermark_feed != FEED_SEQUENCE || !bound->is_set)
+		return;
+	given_out = facts_last_value(source, facts_sequences_query(source, job->watermark));
+	if (given_out == NULL)
+		return;
+	last.value = watermark_parse(shape->watermark, given_out);
+	if (bound_compare(shape->watermark, bound, &last) <= 0)
+		return;
+	catalog_event_once(job, "id_above_sequence", watermark_print(shape->watermark, bound->value),
+					   psprintf("an id of the source, %s, is above what its sequence has given out, %s: the checkpoint stays below",
+								watermark_print(shape->watermark, bound->value), given_out));
+	*bound = last;
+}
+
+/*
+ * A clock that was set back gives new rows watermarks below the checkpoint:
+ * then the checkpoint goes back, too, where a row that is read again is not
+ * doubled.
+ */
+static void
+note_clock_back(Horizon *horizon, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+				const SourceState *state, const Bound *bound)
+{
+	if (shape->watermark->type != TIMESTAMPTZOID || shape->nkeys == 0 ||
+		!checkpoint->bound.is_set ||
+		state->clock >= DatumGetTimestampTz(checkpoint->bound.value))
+		return;
+	horizon->restart = *bound;
+	catalog_event_once(job, "clock_went_back", watermark_print(shape->watermark, checkpoint->bound.value),
+					   psprintf("the source's clock shows %s, and the checkpoint was at %s: it goes back with the clock",
+								timestamptz_to_str(state->clock),
+								watermark_print(shape->watermark, checkpoint->bound.value)));
+}
+
 /* every row below was written by a transaction that is over */
 static void
 exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
@@ -254,6 +316,7 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		bound = newest_bound(source, job, shape);
 		if (!is_full)
 			require_forward(horizon, source, job, shape, checkpoint, state, &bound);
+		cap_at_sequence(source, job, shape, &bound);
 	}
 	witness = witness_open(source, state);
 	review_noted(horizon, shape, checkpoint, witness);
@@ -272,10 +335,11 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 			horizon->held_since = at;
 		}
 		bound = time_bound(source, shape, at);
+		note_clock_back(horizon, job, shape, checkpoint, state, &bound);
 		waits = list_concat_copy(witness->unknown, witness->prepared);
 	}
 	else
-		waits = witness->writers;
+		waits = shape->watermark_feed == FEED_SEQUENCE ? witness->writers : witness->others;
 	if (bound.is_set)
 		settle_or_note(horizon, shape, &bound, waits);
 	if (waits != NIL && horizon->held_back_by == NULL)
@@ -286,14 +350,14 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 /* nobody can tell who is open: what is old enough counts as settled */
 static void
 settled_by_age(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
-			   const Checkpoint *checkpoint, TimestampTz clock)
+			   const Checkpoint *checkpoint, TimestampTz clock, bool by_clock)
 {
 	TimestampTz settled = TimestampTzPlusMilliseconds(clock, -job->options->settle);
 	NotedBound *last = NULL;
 	Bound		newest;
 	ListCell   *lc;
 
-	if (shape->watermark->kind == WATERMARK_TIME)
+	if (shape->watermark->kind == WATERMARK_TIME && by_clock)
 	{
 		horizon->bound = time_bound(source, shape, settled);
 		return;
@@ -327,7 +391,7 @@ settled_by_age(Horizon *horizon, Source *source, const Job *job, const Shape *sh
 
 /* everything that decides which rows are read and what becomes of them */
 static char *
-definition_hash(const Job *job, const Shape *shape)
+definition_hash(const Job *job, const Shape *shape, const char *relations)
 {
 	StringInfoData buf;
 
@@ -338,6 +402,8 @@ definition_hash(const Job *job, const Shape *shape)
 	for (int i = 0; i < shape->ncolumns; i++)
 		appendStringInfo(&buf, " %s %u %d", shape->columns[i].expression,
 						 shape->columns[i].type, shape->columns[i].is_key);
+	/* a partition that is attached brings rows that are older than the mark */
+	appendStringInfo(&buf, " %s", relations);
 	return psprintf("%016llx", (unsigned long long)
 					DatumGetUInt64(hash_any_extended((unsigned char *) buf.data, buf.len, 0)));
 }
@@ -351,8 +417,9 @@ static void
 check_mark(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
 		   const Checkpoint *checkpoint, const SourceState *state)
 {
-	horizon->definition_hash = definition_hash(job, shape);
-	if (!state->is_table)
+	horizon->definition_hash = definition_hash(job, shape, state->relations);
+	/* what a function or another table says of a row may change without the row */
+	if (!state->is_table || (job->options->filter && !expression_is_plain(job->options->filter)))
 		return;
 	source->with_xmin = true;
 	horizon->mark = state->oldest_xid;
@@ -385,7 +452,8 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 		return horizon;
 	if (!witness_possible(source))
 	{
-		settled_by_age(horizon, source, job, shape, checkpoint, horizon->source_clock);
+		settled_by_age(horizon, source, job, shape, checkpoint, horizon->source_clock,
+					   get_rel_relkind(job->source) != RELKIND_MATVIEW);
 		return horizon;
 	}
 
@@ -394,13 +462,17 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	horizon->epoch = state->epoch;
 	if (!is_full)
 		require_same_server(job, checkpoint, state);
-	if (state->in_recovery || !state->is_tables || shape->watermark->kind == WATERMARK_ORDERED)
+	if (state->in_recovery || !state->is_tables || shape->watermark->kind == WATERMARK_ORDERED ||
+		(shape->watermark->kind == WATERMARK_NUMBER && shape->watermark_feed == FEED_CACHE))
 	{
 		TimestampTz clock = state->clock;
 
-		if (state->in_recovery && state->replayed_to != 0)
+		/* one that has replayed nothing since it started may be far behind */
+		if (state->in_recovery && state->replayed_to == 0)
+			return horizon;
+		if (state->in_recovery)
 			clock = Min(clock, state->replayed_to);
-		settled_by_age(horizon, source, job, shape, checkpoint, clock);
+		settled_by_age(horizon, source, job, shape, checkpoint, clock, !state->is_refreshed);
 	}
 	else
 	{

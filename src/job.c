@@ -60,8 +60,6 @@ Job *
 job_load(const char *name)
 {
 	Job		   *job = catalog_find_job(name);
-	Oid			user;
-	int			security_context;
 
 	if (job == NULL)
 		unknown_job(name);
@@ -73,14 +71,17 @@ job_load(const char *name)
 				 errdetail("The job belongs to another role."),
 				 errhint("Its owner, and members of that role, may use it.")));
 
-	/* names are looked up as the owner may */
-	GetUserIdAndSecContext(&user, &security_context);
-	if (OidIsValid(job->owner))
-		SetUserIdAndSecContext(job->owner, security_context | SECURITY_LOCAL_USERID_CHANGE);
-	job->source = relation_oid_or_invalid(job->source_name);
-	job->target = relation_oid_or_invalid(job->target_name);
-	SetUserIdAndSecContext(user, security_context);
+	/* whether the owner may look them up is asked when he does */
+	job->source = relation_stored_oid(job->source_name);
+	job->target = relation_stored_oid(job->target_name);
 	return job;
+}
+
+Job *
+job_reload(const Job *job)
+{
+	catalog_lock_job(job->id);
+	return job_load(job->name);
 }
 
 void
@@ -125,7 +126,7 @@ void
 job_lock_relations(const Job *job)
 {
 	LockRelationOid(job->source, AccessShareLock);
-	LockRelationOid(job->target, AccessShareLock);
+	LockRelationOid(job->target, RowExclusiveLock);
 	require_relations(job, SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->source)),
 					  SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->target)));
 }

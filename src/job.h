@@ -53,6 +53,12 @@ extern Strategy strategy_parse(const char *name);
  */
 extern Job *job_load(const char *name);
 
+/*
+ * The same once the job's lock is held: what was read before may have been
+ * changed meanwhile. A snapshot too old to see the change is an ERROR (40001).
+ */
+extern Job *job_reload(const Job *job);
+
 /* an error where the owner is gone */
 extern void job_require_owner(const Job *job);
 

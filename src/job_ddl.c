@@ -19,6 +19,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -234,16 +235,34 @@ try_out_sql(const char *option, const char *sql)
 	trouble_end(&trouble);
 }
 
+/* "now" and "today", and a time in this session's zone, mean what they mean at this moment */
+static void
+fix_start(Job *job, char *value)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoString(&buf, "{\"start_at\": ");
+	escape_json(&buf, value);
+	appendStringInfoChar(&buf, '}');
+	job->options_json = options_merge(job->options_json,
+									  DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(buf.data))));
+	job->options->start_at = value;
+}
+
 /* options whose form only the watermark's type knows */
 static void
-try_out_values(const Job *job, const WatermarkType *type)
+try_out_values(Source *source, Job *job, const WatermarkType *type)
 {
 	Trouble		trouble;
 
 	trouble_begin(&trouble, psprintf("It is a value in the options, for watermark %s.", job->watermark),
 				  psprintf("\"start_at\" is a value of type %s, \"lookback\" a difference of two.", type->sql_name));
 	if (job->options->start_at)
-		(void) watermark_parse(type, job->options->start_at);
+		fix_start(job, watermark_print(type, watermark_parse(type, job->options->start_at)));
+	if (job->options->source_timezone)
+		(void) source_ask_catalog(source, psprintf("SELECT pg_catalog.timezone(%s, pg_catalog.now())",
+												   quote_literal_cstr(job->options->source_timezone)));
 	if (job->options->lookback)
 		(void) watermark_subtract(type, sample_value(type), job->options->lookback);
 	trouble_end(&trouble);
@@ -283,7 +302,7 @@ try_out(Source *source, Job *job)
 	target_require_writable(job, job->strategy == STRATEGY_FULL);
 	shape = shape_build(source, job);
 	if (shape->watermark)
-		try_out_values(job, shape->watermark);
+		try_out_values(source, job, shape->watermark);
 	try_out_query(source, job, shape);
 	try_out_sql("pre_sql", job->options->pre_sql);
 	try_out_sql("post_sql", job->options->post_sql);
@@ -460,6 +479,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	refuse_in_recovery("incload_alter_job()");
 	old = job_load(name);
 	run_lock(old, false);
+	old = job_reload(old);
 	job = memcpy(palloc(sizeof(Job)), old, sizeof(Job));
 
 	if (!PG_ARGISNULL(1))

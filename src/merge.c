@@ -18,6 +18,8 @@
 #include "commands/trigger.h"
 #include "storage/lockdefs.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -200,7 +202,8 @@ has_other_unique(const Job *job)
 
 /*
  * May a changed row be deleted and inserted anew? Not where a foreign key
- * would take other rows along, nor where the target has columns of its own.
+ * would take other rows along, where the target has columns, triggers or row
+ * security of its own, or where the owner may not delete.
  */
 static bool
 may_replace_rows(const Job *job, const Shape *shape)
@@ -218,12 +221,14 @@ may_replace_rows(const Job *job, const Shape *shape)
 			is_loaded = shape->columns[c].attnum == att->attnum;
 		result = is_loaded;
 	}
-	/* a table that is referred to has triggers for it */
+	/* a table that is referred to has triggers for it; others may keep a row from coming back */
 	if (rel->trigdesc)
 		for (int i = 0; i < rel->trigdesc->numtriggers && result; i++)
-			result = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) != RI_TRIGGER_PK;
+			result = RI_FKey_trigger_type(rel->trigdesc->triggers[i].tgfoid) == RI_TRIGGER_FK;
+	if (rel->rd_rel->relrowsecurity)
+		result = false;
 	table_close(rel, AccessShareLock);
-	return result;
+	return result && pg_class_aclcheck(job->target, GetUserId(), ACL_DELETE) == ACLCHECK_OK;
 }
 
 char *
@@ -306,6 +311,13 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 									  NULL).processed;
 	done = merge_or_replace(job, shape, mode, environment);
 
+	if ((int64) done.processed > stage->nrows)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("the key of job \"%s\" is not unique in target %s", job->name, job->target_name),
+				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target have their keys.",
+						   stage->nrows, done.processed),
+				 errhint("Remove the duplicates, and create a unique index on the key.")));
 	inserted = done.processed - done.merge_updated;
 	suppressed = done.merge_inserted - inserted;
 	if (differing >= 0)

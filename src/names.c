@@ -72,6 +72,15 @@ relation_oid_or_invalid(const char *name)
 }
 
 Oid
+relation_stored_oid(const char *name)
+{
+	RangeVar   *relation = relation_parse(name);
+	Oid			namespace = get_namespace_oid(relation->schemaname, true);
+
+	return OidIsValid(namespace) ? get_relname_relid(relation->relname, namespace) : InvalidOid;
+}
+
+Oid
 relation_require_source(const char *name)
 {
 	Oid			relation = relation_oid_or_invalid(name);
@@ -108,6 +117,12 @@ relation_require_source(const char *name)
 char *
 relation_qualified_name(Oid relation)
 {
+	if (get_rel_name(relation) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", relation),
+				 errdetail("It was dropped while it was used."),
+				 errhint("Run the job again: it says what is missing.")));
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relation)),
 									  get_rel_name(relation));
 }

@@ -22,6 +22,9 @@ extern Oid	relation_oid_or_invalid(const char *name);
  */
 extern Oid	relation_require_source(const char *name);
 
+/* the same for a stored, qualified name, without asking for the right to look it up */
+extern Oid	relation_stored_oid(const char *name);
+
 /* "schema.name", each quoted where needed */
 extern char *relation_qualified_name(Oid relation);
 

@@ -49,6 +49,8 @@ static const OptionRule rules[] = {
 	"how far below the checkpoint each run looks again for rows that came late: an interval, or a number for an id"},
 	{"settle", OPTION_DURATION, PLACE(settle), {0}, 5000, "5 seconds",
 	"where open transactions of the source cannot be seen: how old a row must be to count as settled"},
+	{"source_timezone", OPTION_TEXT, PLACE(source_timezone), {0}, 0, "the source server's",
+	"the zone of a watermark that is a time without zone"},
 	{"null_watermark", OPTION_CHOICE, PLACE(null_watermark), {"skip", "always", "error"}, 0,
 		"always for upsert, error for append",
 	"what becomes of rows without a watermark: never read, read by every run, or an error"},

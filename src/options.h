@@ -45,6 +45,7 @@ typedef struct JobOptions
 	char	   *start_at;
 	char	   *lookback;		/* an interval or a number, as the watermark is */
 	int64		settle;			/* milliseconds */
+	char	   *source_timezone;
 	int			null_watermark;
 	char	   *filter;
 	List	   *columns;		/* of char * */

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
@@ -66,6 +67,25 @@ names_column(Node *node, void *context)
 	return raw_expression_tree_walker(node, names_column, context);
 }
 
+static bool
+looks_elsewhere(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncCall) || IsA(node, SubLink) || IsA(node, SQLValueFunction))
+		return true;
+	return raw_expression_tree_walker(node, looks_elsewhere, context);
+}
+
+bool
+expression_is_plain(const char *text)
+{
+	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
+															  RAW_PARSE_DEFAULT));
+
+	return !looks_elsewhere(statement->stmt, NULL);
+}
+
 bool
 expression_names_column(const char *text)
 {
@@ -121,12 +141,13 @@ append_high(StringInfo buf, const Shape *shape, const Bound *high)
 /*
  * Was a row written by a transaction that was not over when the mark was taken?
  * age() counts from the same place for both, so it is right across a
- * wraparound; a row frozen long ago may look new, and is then sent again.
+ * wraparound. It is negative for who came after this transaction; a row frozen
+ * long ago may look so, too, and is then sent again.
  */
 static char *
 written_since(const char *xmin, uint64 mark)
 {
-	return psprintf("pg_catalog.age(%s) BETWEEN 0 AND pg_catalog.age('%u'::pg_catalog.xid)",
+	return psprintf("pg_catalog.age(%s) OPERATOR(pg_catalog.<=) pg_catalog.age('%u'::pg_catalog.xid)",
 					xmin, (uint32) mark);
 }
 
@@ -145,7 +166,7 @@ window_condition(const Shape *shape, const Source *source, const Window *window)
 {
 	StringInfoData buf;
 	char	   *news = window->mark != 0 && source->with_xmin
-		? written_since(source->routine->xmin, window->mark) : NULL;
+		? written_since(source->xmin, window->mark) : NULL;
 
 	if (shape->watermark == NULL)
 		return NULL;
@@ -191,13 +212,6 @@ append_where(StringInfo buf, const char *filter, const char *condition)
 		appendStringInfo(buf, "%s%s", word, condition);
 }
 
-/* in ORDER BY, a bare name would mean the column that is sent, and that may be a transform's */
-static char *
-order_expression(const char *expression)
-{
-	return psprintf("%s%s", expression[0] == '(' ? "" : "source.", expression);
-}
-
 char *
 query_read(const Shape *shape, Source *source, const char *filter,
 		   const Window *window, ReadOrder order, int64 limit)
@@ -222,11 +236,11 @@ query_read(const Shape *shape, Source *source, const char *filter,
 
 	if (order == READ_BY_WATERMARK && shape->watermark)
 	{
-		appendStringInfo(&buf, " ORDER BY %s", order_expression(shape->watermark_expression));
+		/* by position: a name would mean the column that is sent, which may be a transform's */
+		appendStringInfo(&buf, " ORDER BY %d", shape->watermark_position + 1);
 		if (shape->key_is_portable)
 			for (int i = 0; i < shape->nkeys; i++)
-				appendStringInfo(&buf, ", %s",
-								 order_expression(shape->columns[shape->key[i]].expression));
+				appendStringInfo(&buf, ", %d", shape->key[i] + 1);
 		if (limit > 0)
 			appendStringInfo(&buf, " FETCH FIRST " INT64_FORMAT " ROWS %s", limit,
 							 shape->key_is_portable ? "ONLY" : "WITH TIES");
@@ -243,8 +257,11 @@ query_newest(const Shape *shape, const char *from, const char *filter)
 
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "SELECT %s FROM %s", shape->watermark_expression, from);
-	append_where(&buf, filter, psprintf("%s IS NOT NULL", shape->watermark_expression));
-	appendStringInfo(&buf, " ORDER BY %s DESC LIMIT 1", shape->watermark_expression);
+	/* these sort above all there will ever be */
+	append_where(&buf, filter, shape->watermark->type == NUMERICOID
+				 ? psprintf("%s::pg_catalog.text NOT IN ('NaN', 'Infinity')", shape->watermark_expression)
+				 : psprintf("%s IS NOT NULL", shape->watermark_expression));
+	appendStringInfoString(&buf, " ORDER BY 1 DESC LIMIT 1");
 	return buf.data;
 }
 

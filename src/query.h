@@ -39,4 +39,7 @@ extern char *expression_embed(const char *text, const char *what);
 /* does an expression that can be embedded depend on a column at all? */
 extern bool expression_names_column(const char *text);
 
+/* does an expression depend on the row alone: operators and constants, no function, no other table? */
+extern bool expression_is_plain(const char *text);
+
 #endif							/* INCLOAD_QUERY_H */

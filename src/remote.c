@@ -449,7 +449,7 @@ configure_session(Remote *remote, int64 statement_timeout, int64 lock_timeout)
 						   "SET search_path = pg_catalog; SET timezone = 'UTC'; SET datestyle = ISO;"
 						   " SET intervalstyle = postgres; SET extra_float_digits = 3;"
 						   " SET bytea_output = hex; SET standard_conforming_strings = on;"
-						   " SET row_security = on;");
+						   " SET row_security = on; SET default_transaction_read_only = on;");
 	appendStringInfo(&buf, " SET statement_timeout = " INT64_FORMAT ";", statement_timeout);
 	appendStringInfo(&buf, " SET lock_timeout = " INT64_FORMAT ";", lock_timeout);
 	/* not every platform can look; where it cannot, the setting takes nothing but 0 */

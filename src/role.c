@@ -37,6 +37,8 @@ static const char *const text_formats[][2] = {
 	{"extra_float_digits", "3"},
 	{"bytea_output", "hex"},
 	{"standard_conforming_strings", "on"},
+	{"array_nulls", "on"},
+	{"xmloption", "content"},
 };
 
 Oid
@@ -95,21 +97,29 @@ role_enter_owner(RoleBracket *bracket, Oid owner, const char *search_path)
 	int			flags = 0;
 
 	if (GetUserId() != owner)
-	{
-		ConstraintsSetStmt *immediate = makeNode(ConstraintsSetStmt);
-
-		/*
-		 * A trigger deferred to COMMIT would fire after the bracket is left:
-		 * before 18, as whoever commits. So nothing is deferred here; what
-		 * the caller has pending fires now, still as the caller.
-		 */
-		AfterTriggerSetState(immediate);
 		flags = SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION;
-	}
 	role_enter(bracket, owner, flags);
 	role_set("search_path", search_path);
+	role_pin_formats();
+}
+
+void
+role_pin_formats(void)
+{
 	for (int i = 0; i < lengthof(text_formats); i++)
 		role_set(text_formats[i][0], text_formats[i][1]);
+}
+
+/*
+ * A trigger deferred to COMMIT would fire after the bracket is left: before 18,
+ * as whoever commits. A security-restricted operation refuses it for that
+ * reason. What the caller has pending fires still as the caller.
+ */
+void
+role_fire_deferred(Oid owner)
+{
+	if (GetUserId() != owner)
+		AfterTriggerSetState(makeNode(ConstraintsSetStmt));
 }
 
 void

@@ -28,10 +28,19 @@ extern void role_enter_catalog(RoleBracket *bracket);
  */
 extern void role_enter_owner(RoleBracket *bracket, Oid owner, const char *search_path);
 
+/* the fixed formats once more, after SQL that may have set others */
+extern void role_pin_formats(void);
+
 extern void role_leave(RoleBracket *bracket);
 
 /* a local setting until the bracket is left */
 extern void role_set(const char *name, const char *value);
+
+/*
+ * Fires what this transaction has deferred, as the caller, where the owner is
+ * somebody else, and lets nothing be deferred from then on.
+ */
+extern void role_fire_deferred(Oid owner);
 
 /* the database that OIDs kept in the catalog hold for: system identifier and OID */
 extern char *role_database_identity(void);

@@ -78,9 +78,10 @@ run_lock(const Job *job, bool for_session)
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("job \"%s\" is already running", job->name),
-			 holder->nrows > 0
+			 holder->nrows == 0 ? errdetail("The run has just ended.")
+			 : holder->value[0][0]
 			 ? errdetail("The run is in the process with PID %s.", holder->value[0][0])
-			 : errdetail("The run has just ended."),
+			 : errdetail("The run is in a prepared transaction, which pg_prepared_xacts shows."),
 			 errhint("A job does not overlap itself; SELECT * FROM incload.status shows what it does.")));
 }
 
@@ -155,7 +156,7 @@ run_to_end(Run *run)
  * record is written by somebody else's transaction. Throws the error again.
  */
 static void
-record_failure(Run *run, bool was_locked)
+record_failure(Run *run)
 {
 	RunRecord  *record = run->record;
 	ErrorData  *error;
@@ -179,10 +180,9 @@ record_failure(Run *run, bool was_locked)
 		record->rows_read = 0;
 		record->batches = 0;
 	}
-	status = !was_locked ? "skipped"
+	status = !run->is_locked ? "skipped"
 		: error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
 	history_write_outside(record, status, error);
-	pgstat_report_appname(application_name);
 	ReThrowError(error);
 }
 
@@ -198,10 +198,22 @@ refuse_without_writes(const Job *job)
 	PreventCommandIfReadOnly("incload_run()");
 }
 
-/* a paused job is skipped, and that is on record */
+/*
+ * Takes the job's lock and then reads the job again: it may have been altered,
+ * paused or dropped since it was looked up. False for a paused one, which is
+ * skipped, and that is on record.
+ */
 static bool
-may_run(Run *run)
+lock_job(Run *run)
 {
+	run_lock(run->job, run->in_batches);
+	run->is_locked = true;
+	run->job = run->record->job = job_reload(run->job);
+	run->is_full |= run->job->strategy == STRATEGY_FULL;
+	run->record->kind = run->is_full ? "full" : "incremental";
+	run->outer = innermost;
+	innermost = run;
+	history_close_dead(run->job);
 	if (run->job->enabled)
 		return true;
 	ereport(NOTICE,
@@ -213,54 +225,65 @@ may_run(Run *run)
 	return false;
 }
 
+/* whatever became of the run, in the end or in an error */
+static void
+end_run(Run *run, TimestampTz timeout)
+{
+	stop_timeout(run->job, timeout);
+	if (!run->is_locked)
+		return;
+	innermost = run->outer;
+	if (run->in_batches)
+		run_unlock_session(run->job);
+	pgstat_report_appname(application_name);
+}
+
+static Run *
+new_run(const char *name, MemoryContext context, bool refresh, bool in_batches)
+{
+	Run		   *run = palloc0(sizeof(Run));
+	Job		   *job = job_load(name);
+
+	refuse_without_writes(job);
+	run->context = context;
+	run->job = job;
+	run->is_full = refresh || job->strategy == STRATEGY_FULL;
+	run->in_batches = in_batches;
+	run->record = history_begin(job, run->is_full ? "full" : "incremental");
+	return run;
+}
+
 /* a run inside the caller's transaction; returns its number */
 static int64
 run_in_transaction(const char *name, bool refresh)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	Run		   *run;
 	MemoryContext context = AllocSetContextCreate(caller, "incload run", ALLOCSET_DEFAULT_SIZES);
-	volatile bool locked = false;
-	volatile TimestampTz timeout = 0;
+	Run		   *run;
+	TimestampTz timeout;
 	int64		run_id;
-	Job		   *job;
 
 	MemoryContextSwitchTo(context);
-	job = job_load(name);
-	run = palloc0(sizeof(Run));
-	run->context = context;
-	run->job = job;
-	run->is_full = refresh || job->strategy == STRATEGY_FULL;
-	refuse_without_writes(job);
-	run->record = history_begin(job, run->is_full ? "full" : "incremental");
-	if (may_run(run))
+	run = new_run(name, context, refresh, false);
+	timeout = start_timeout(run->job);
+	PG_TRY();
 	{
-		timeout = start_timeout(job);
-		PG_TRY();
+		if (lock_job(run))
 		{
-			run_lock(job, false);
-			locked = true;
-			run->outer = innermost;
-			innermost = run;
-			history_close_dead(job);
-			job_require_whole(job);
+			job_require_whole(run->job);
 			run_to_end(run);
-			stop_timeout(job, timeout);
-			innermost = run->outer;
+			if (refresh)
+				catalog_event(run->job, "job_refreshed", "the target was made equal to the whole source",
+							  psprintf("{\"run_id\": " INT64_FORMAT "}", run->record->run_id));
 		}
-		PG_CATCH();
-		{
-			if (locked)
-				innermost = run->outer;
-			stop_timeout(job, timeout);
-			record_failure(run, locked);
-		}
-		PG_END_TRY();
-		pgstat_report_appname(application_name);
-		if (refresh)
-			catalog_event(job, "job_refreshed", "the target was made equal to the whole source",
-						  psprintf("{\"run_id\": " INT64_FORMAT "}", run->record->run_id));
 	}
+	PG_CATCH();
+	{
+		end_run(run, timeout);
+		record_failure(run);
+	}
+	PG_END_TRY();
+	end_run(run, timeout);
 	run_id = run->record->run_id;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
@@ -296,36 +319,6 @@ incload_refresh(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(catalog_run_row(run_id));
 }
 
-/* the run of incload_run_in_batches, once it holds the job's lock */
-static void
-run_committing(Run *run)
-{
-	TimestampTz timeout = start_timeout(run->job);
-
-	run->outer = innermost;
-	innermost = run;
-	PG_TRY();
-	{
-		history_close_dead(run->job);
-		history_write(run->record);
-		SPI_commit();
-		EnsurePortalSnapshotExists();
-		job_require_whole(run->job);
-		run_to_end(run);
-		stop_timeout(run->job, timeout);
-	}
-	PG_CATCH();
-	{
-		innermost = run->outer;
-		stop_timeout(run->job, timeout);
-		run_unlock_session(run->job);
-		record_failure(run, true);
-	}
-	PG_END_TRY();
-	innermost = run->outer;
-	run_unlock_session(run->job);
-}
-
 PG_FUNCTION_INFO_V1(incload_run_in_batches);
 
 /*
@@ -337,15 +330,15 @@ incload_run_in_batches(PG_FUNCTION_ARGS)
 {
 	MemoryContext context;
 	Run		   *run;
-	Job		   *job;
+	TimestampTz timeout;
 
 	if (!fcinfo->context || !IsA(fcinfo->context, CallContext) ||
-		castNode(CallContext, fcinfo->context)->atomic)
+		castNode(CallContext, fcinfo->context)->atomic || IsSubTransaction())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("incload_run_in_batches cannot run inside a transaction block"),
 				 errdetail("It commits after each batch."),
-				 errhint("Call it outside of BEGIN and of functions, or use incload_run.")));
+				 errhint("Call it outside of BEGIN, of functions and of exception blocks, or use incload_run.")));
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -356,28 +349,26 @@ incload_run_in_batches(PG_FUNCTION_ARGS)
 	context = AllocSetContextCreate(PortalContext, "incload run", ALLOCSET_DEFAULT_SIZES);
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	MemoryContextSwitchTo(context);
-	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	run = palloc0(sizeof(Run));
-	run->context = context;
-	run->job = job;
-	run->is_full = job->strategy == STRATEGY_FULL;
-	run->in_batches = true;
-	refuse_without_writes(job);
-	run->record = history_begin(job, run->is_full ? "full" : "incremental");
-	if (may_run(run))
+	run = new_run(text_to_cstring(PG_GETARG_TEXT_PP(0)), context, false, true);
+	timeout = start_timeout(run->job);
+	PG_TRY();
 	{
-		PG_TRY();
+		if (lock_job(run))
 		{
-			run_lock(job, true);
+			history_write(run->record);
+			SPI_commit();
+			EnsurePortalSnapshotExists();
+			job_require_whole(run->job);
+			run_to_end(run);
 		}
-		PG_CATCH();
-		{
-			record_failure(run, false);
-		}
-		PG_END_TRY();
-		run_committing(run);
-		pgstat_report_appname(application_name);
 	}
+	PG_CATCH();
+	{
+		end_run(run, timeout);
+		record_failure(run);
+	}
+	PG_END_TRY();
+	end_run(run, timeout);
 	SPI_finish();
 	MemoryContextDelete(context);
 	PG_RETURN_VOID();

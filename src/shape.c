@@ -300,13 +300,13 @@ match_types(const Job *job, LoadColumn *column)
 	if (!OidIsValid(from) || column->same_binary)
 		return;
 	from = getBaseType(from);
-	if ((from == TIMESTAMPOID && to == TIMESTAMPTZOID) ||
-		(from == TIMESTAMPTZOID && to == TIMESTAMPOID))
+	if ((from == TIMESTAMPTZOID && (to == TIMESTAMPOID || to == DATEOID || to == TIMEOID)) ||
+		(to == TIMESTAMPTZOID && (from == TIMESTAMPOID || from == DATEOID)))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is %s at the source and %s in the target", column->name,
 						format_type_be(from), format_type_be(to)),
-				 errdetail("What instant a time without zone stands for depends on a zone that nothing names."),
+				 errdetail("Which instant and which local time go together depends on a zone that nothing names."),
 				 errhint("Name it in a transform: {\"transforms\": {\"%s\": \"%s AT TIME ZONE 'Europe/Berlin'\"}}.",
 						 column->name, quote_identifier(column->name))));
 	if (from != to && !can_coerce_type(1, &from, &to, COERCION_ASSIGNMENT))
@@ -443,11 +443,12 @@ match_key(const Job *job, Shape *shape)
 						 errdetail("A key is a set of columns."),
 						 errhint("Name each column once.")));
 		type = shape->columns[position].type;
-		if (!OidIsValid(lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr))
+		if (!OidIsValid(lookup_type_cache(type, TYPECACHE_EQ_OPR | TYPECACHE_LT_OPR)->eq_opr) ||
+			!OidIsValid(lookup_type_cache(type, TYPECACHE_LT_OPR)->lt_opr))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_FUNCTION),
 					 errmsg("column \"%s\" cannot be part of a key", name),
-					 errdetail("Type %s has no equality operator.", format_type_be(type)),
+					 errdetail("Type %s has no order, or no equality.", format_type_be(type)),
 					 errhint("Choose columns that identify a row and can be compared.")));
 		/* in a query there, bare operators have to mean the built-in ones */
 		if (getBaseType(type) >= FirstGenbkiObjectId ||
@@ -495,8 +496,14 @@ static bool
 key_is_unique(const SourceFacts *facts, const Shape *shape, const Job *job)
 {
 	for (int i = 0; i < shape->nkeys; i++)
-		if (shape->columns[shape->key[i]].is_transform)
+	{
+		const LoadColumn *column = &shape->columns[shape->key[i]];
+
+		/* what differs there must not be equal here: rounded, or by another rule */
+		if (column->is_transform || !keeps_digits(column) || !column->same_binary ||
+			(OidIsValid(column->collation) && !get_collation_isdeterministic(column->collation)))
 			return false;
+	}
 	return shape->nkeys > 0 && !facts->has_children && facts_unique_within(facts, job->key);
 }
 
@@ -554,6 +561,12 @@ shape_build(Source *source, const Job *job)
 	require_defaults(job, target, columns);
 	table_close(target, AccessShareLock);
 
+	if (columns == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("job \"%s\" has no column to load", job->name),
+				 errdetail("Target %s computes every column that source %s has.", job->target_name, job->source_name),
+				 errhint("Name a target with a column that is not generated.")));
 	shape->columns = palloc(sizeof(LoadColumn) * Max(list_length(columns), 1));
 	foreach(lc, columns)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
@@ -562,6 +575,10 @@ shape_build(Source *source, const Job *job)
 	facts = facts_gather(source);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
 	shape->watermark_not_null = watermark_not_null(facts, job);
+	if (job->watermark && facts_column(facts, job->watermark) &&
+		facts_column(facts, job->watermark)->is_counted)
+		shape->watermark_feed = facts_column(facts, job->watermark)->is_cached
+			? FEED_CACHE : FEED_SEQUENCE;
 	build_desc(shape);
 	return shape;
 }

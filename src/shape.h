@@ -30,6 +30,14 @@ typedef struct LoadColumn
 	bool		same_binary;	/* the source's binary form is the target's */
 } LoadColumn;
 
+/* WatermarkFeed: where a number comes from, and so when it is taken */
+typedef enum WatermarkFeed
+{
+	FEED_OTHER,					/* a clock, a client: its transaction is open by then, and no more is known */
+	FEED_SEQUENCE,				/* nextval, one by one: the sequence is locked from then on */
+	FEED_CACHE					/* a sequence of which sessions take several ahead: any time before */
+} WatermarkFeed;
+
 /*
  * Shape: what one row of the source's query is. Its columns, in order, are
  * the loaded columns and, where none of them is the watermark, the watermark.
@@ -45,6 +53,7 @@ typedef struct Shape
 	WatermarkType *watermark;
 	int			watermark_position; /* in a row; -1: none */
 	bool		watermark_not_null; /* the source's own catalog says so */
+	WatermarkFeed watermark_feed;	/* where its numbers come from */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */
 	bool		key_is_unique;	/* the source cannot send a key twice in one read */

@@ -8,11 +8,14 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "foreign/foreign.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "role.h"
 #include "source.h"
 
 bool
@@ -37,12 +40,43 @@ source_is_postgres_fdw(Oid relation)
 	return result;
 }
 
+/* does the job have SQL of its owner's own that the copy reader would run at the source? */
+static bool
+has_expressions(const Job *job)
+{
+	return job->options->filter || job->options->transforms != NIL ||
+		(job->watermark && job->watermark[0] == '(');
+}
+
+/*
+ * An expression can read whatever the mapped user may, there. Through the
+ * foreign table alone, only its columns could be read: so the right to make
+ * foreign tables of that server is asked for.
+ */
+static bool
+may_send_expressions(const Job *job)
+{
+	return compat_server_aclcheck(GetForeignTable(job->source)->serverid, job->owner,
+								  ACL_USAGE) == ACLCHECK_OK;
+}
+
 Source *
 source_connect(const Job *job, MemoryContext context)
 {
 	bool		can_copy = source_is_postgres_fdw(job->source);
 
-	if (job->options->reader == READER_COPY && !can_copy)
+	if (can_copy && has_expressions(job) && !may_send_expressions(job))
+	{
+		if (job->options->reader == READER_COPY)
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to run expressions at the server of %s", job->source_name),
+					 errdetail("Role \"%s\" has no USAGE on that foreign server.", job->owner_name),
+					 errhint("GRANT USAGE ON FOREIGN SERVER to it, or set the option \"reader\" to \"relation\".")));
+		can_copy = false;
+	}
+
+	else if (job->options->reader == READER_COPY && !can_copy)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("reader \"copy\" cannot read %s", job->source_name),
@@ -57,4 +91,16 @@ void
 source_release(Source *source)
 {
 	source->routine->release(source);
+}
+
+TextRows *
+source_ask_catalog(Source *source, const char *sql)
+{
+	int			nest_level = NewGUCNestLevel();
+	TextRows   *rows;
+
+	role_set("search_path", "pg_catalog, pg_temp");
+	rows = source->routine->ask(source, sql);
+	AtEOXact_GUC(false, nest_level);
+	return rows;
 }

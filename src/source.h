@@ -31,9 +31,6 @@ typedef struct SourceRoutine
 	/* the relation as an item of FROM, with the local column names, as "source" */
 	char	   *(*from_clause) (Source *source);
 
-	/* the xid that wrote a row, where a row of the from_clause has one (see with_xmin) */
-	const char *xmin;
-
 	/* the relation's name there, qualified and quoted */
 	char	   *(*relation_name) (Source *source);
 
@@ -66,7 +63,8 @@ struct Source
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
 	bool		is_local;		/* the rows are in this database */
-	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin */
+	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
+	char	   *xmin;			/* the xid that wrote a row, as SQL */
 };
 
 /*
@@ -75,6 +73,13 @@ struct Source
  */
 extern Source *source_connect(const Job *job, MemoryContext context);
 extern void source_release(Source *source);
+
+/*
+ * Asks something of incload's own that has no expression of the owner's in it:
+ * where the source is here, what his search_path holds must not stand in for
+ * the server's own functions and operators.
+ */
+extern TextRows *source_ask_catalog(Source *source, const char *sql);
 
 /* for source_connect: each reader's own */
 extern Source *source_copy_connect(const Job *job, MemoryContext context);

@@ -52,7 +52,11 @@ typedef struct CopySource
 	bool		ended;
 } CopySource;
 
-/* COPY's callback has no argument of its own */
+/*
+ * COPY's callback has no argument of its own. A value's input function can run
+ * another job (a domain's check can do anything): whoever sets this puts back
+ * what was there.
+ */
 static CopySource *reading = NULL;
 
 static int
@@ -139,7 +143,7 @@ copy_from_clause(Source *source)
 		comma = ", ";
 	}
 	if (source->with_xmin)
-		appendStringInfoString(&buf, ", xmin AS incload_xmin");
+		appendStringInfo(&buf, ", xmin AS %s", source->xmin);
 	appendStringInfo(&buf, " FROM %s) AS source", copy_relation_name(source));
 	table_close(rel, AccessShareLock);
 	return buf.data;
@@ -177,6 +181,7 @@ static void
 copy_open(Source *source, const char *sql, const Shape *shape)
 {
 	CopySource *self = (CopySource *) source;
+	CopySource *outer;
 	List	   *options;
 	MemoryContext old;
 
@@ -198,8 +203,17 @@ copy_open(Source *source, const char *sql, const Shape *shape)
 									 (Node *) makeString(shape->all_binary ? "binary" : "text"), -1),
 						 makeDefElem("encoding",
 									 (Node *) makeString((char *) GetDatabaseEncodingName()), -1));
-	reading = self;
-	self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
+	outer = reading;
+	PG_TRY();
+	{
+		reading = self;
+		self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
+	}
+	PG_FINALLY();
+	{
+		reading = outer;
+	}
+	PG_END_TRY();
 	MemoryContextSwitchTo(old);
 }
 
@@ -208,8 +222,10 @@ copy_read(Source *source, Stage *stage)
 {
 	CopySource *self = (CopySource *) source;
 	ErrorContextCallback callback;
-	bool		taken = true;
-	bool		more;
+	CopySource *outer = reading;
+	int			encoding = pg_get_client_encoding();
+	volatile bool taken = true;
+	volatile bool more = false;
 	MemoryContext old = MemoryContextSwitchTo(self->row_context);
 
 	callback.callback = CopyFromErrorCallback;
@@ -217,14 +233,25 @@ copy_read(Source *source, Stage *stage)
 	callback.previous = error_context_stack;
 	error_context_stack = &callback;
 
-	reading = self;
-	do
+	PG_TRY();
 	{
-		MemoryContextReset(self->row_context);
-		more = NextCopyFrom(self->copy, NULL, self->values, self->nulls);
-		if (more)
-			taken = stage_put(stage, self->values, self->nulls);
-	} while (more && taken);
+		reading = self;
+		/* binary text is taken to be in the client's encoding; what comes is in the database's */
+		SetClientEncoding(GetDatabaseEncoding());
+		do
+		{
+			MemoryContextReset(self->row_context);
+			more = NextCopyFrom(self->copy, NULL, self->values, self->nulls);
+			if (more)
+				taken = stage_put(stage, self->values, self->nulls);
+		} while (more && taken);
+	}
+	PG_FINALLY();
+	{
+		reading = outer;
+		SetClientEncoding(encoding);
+	}
+	PG_END_TRY();
 
 	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(old);
@@ -264,7 +291,6 @@ static const SourceRoutine copy_routine = {
 	.name = "copy",
 	.outlives_commit = true,
 	.from_clause = copy_from_clause,
-	.xmin = "incload_xmin",
 	.relation_name = copy_relation_name,
 	.ask = copy_ask,
 	.describe = copy_describe,
@@ -305,6 +331,9 @@ source_copy_connect(const Job *job, MemoryContext context)
 	self->base.job = job;
 	self->base.context = context;
 	self->base.is_postgres = true;
+	self->base.xmin = "incload_xmin";
+	while (get_attnum(job->source, self->base.xmin) != InvalidAttrNumber)
+		self->base.xmin = psprintf("%s_", self->base.xmin);
 	self->remote = remote_connect(GetForeignTable(job->source)->serverid, job->owner,
 								  psprintf(SOURCE_READER_PREFIX "%s", job->name),
 								  job->options->statement_timeout, job->options->lock_timeout,

@@ -252,7 +252,6 @@ static const SourceRoutine relation_routine = {
 	.name = "relation",
 	.outlives_commit = false,
 	.from_clause = relation_from_clause,
-	.xmin = "source.xmin",
 	.relation_name = relation_name,
 	.ask = relation_ask,
 	.describe = relation_describe,
@@ -271,6 +270,7 @@ source_relation_connect(const Job *job, MemoryContext context)
 	self->base.routine = &relation_routine;
 	self->base.job = job;
 	self->base.context = context;
+	self->base.xmin = "source.xmin";
 	self->base.is_postgres = relkind != RELKIND_FOREIGN_TABLE;
 	self->base.is_local = relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE ||
 		relkind == RELKIND_MATVIEW;

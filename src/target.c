@@ -10,6 +10,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -91,6 +92,24 @@ require_privileges(const Job *job, bool is_full)
 	}
 }
 
+/* a crash empties an unlogged partition, and the checkpoint does not know */
+static void
+require_logged_partitions(const Job *job)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
+	{
+		Oid			partition = lfirst_oid(lc);
+
+		if (get_rel_persistence(partition) == RELPERSISTENCE_UNLOGGED)
+			refuse(job, ERRCODE_WRONG_OBJECT_TYPE,
+				   psprintf("Its partition %s is UNLOGGED: a crash empties it and leaves the checkpoint, so that rows would be lost.",
+							relation_qualified_name(partition)),
+				   psprintf("ALTER TABLE %s SET LOGGED;", relation_qualified_name(partition)));
+	}
+}
+
 void
 target_require_writable(const Job *job, bool is_full)
 {
@@ -121,6 +140,8 @@ target_require_writable(const Job *job, bool is_full)
 		refuse(job, ERRCODE_WRONG_OBJECT_TYPE,
 			   "It is UNLOGGED: a crash empties it and leaves the checkpoint, so that rows would be lost.",
 			   psprintf("ALTER TABLE %s SET LOGGED; or use strategy full.", job->target_name));
+	if (job->strategy != STRATEGY_FULL)
+		require_logged_partitions(job);
 	if (has_rules)
 		refuse(job, ERRCODE_FEATURE_NOT_SUPPORTED,
 			   "It has rules, and MERGE does not work on a table with rules.",

@@ -49,8 +49,8 @@ witness_state(Source *source)
 	TextRows   *rows;
 	char	  **v;
 
-	rows = source->routine->ask(source, psprintf(
-		"WITH RECURSIVE c AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() AS now),"
+	rows = source_ask_catalog(source, psprintf(
+		"WITH RECURSIVE c AS (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0),"
 		/* views lead to what they read, tables to their children */
 		" rel (oid) AS (SELECT %s::pg_catalog.regclass::pg_catalog.oid UNION"
 		"  SELECT n.oid FROM rel, LATERAL ("
@@ -75,8 +75,13 @@ witness_state(Source *source)
 		"   (SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter)),"
 		"  (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',')"
 		"    FROM (SELECT oid FROM rel UNION SELECT oid FROM seq) o),"
-		"  NOT EXISTS (SELECT FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid"
-		"    WHERE k.relkind NOT IN ('r', 'p', 'v')),"
+		/* nothing but tables, at least one; and no function that might read others */
+		"  (SELECT pg_catalog.bool_and(k.relkind IN ('r', 'p', 'v')) AND pg_catalog.bool_or(k.relkind IN ('r', 'p'))"
+		"    FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid)"
+		"   AND NOT EXISTS (SELECT FROM rel JOIN pg_catalog.pg_rewrite r ON r.ev_class = rel.oid"
+		"    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass"
+		"    AND d.objid = r.oid AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass),"
+		"  EXISTS (SELECT FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid WHERE k.relkind = 'm'),"
 		"  (SELECT k.relkind IN ('r', 'p') FROM pg_catalog.pg_class k"
 		"    WHERE k.oid = %s::pg_catalog.regclass),"
 		"  pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
@@ -88,24 +93,25 @@ witness_state(Source *source)
 	state->epoch = v[3];
 	state->relations = v[4];
 	state->is_tables = v[5][0] == 't';
-	state->is_table = v[6][0] == 't';
-	state->next_xid = strtou64(v[7], NULL, 10);
-	state->oldest_xid = strtou64(v[8], NULL, 10);
+	state->is_refreshed = v[6][0] == 't';
+	state->is_table = v[7][0] == 't';
+	state->next_xid = strtou64(v[8], NULL, 10);
+	state->oldest_xid = strtou64(v[9], NULL, 10);
 	return state;
 }
 
-/* sessions of this database: the oldest start among those that show it; pids of the others */
+/* sessions of this database: their pids, those of the hidden ones, and the oldest start of the others */
 static List *
-look_at_activity(Source *source, Witness *witness)
+look_at_activity(Source *source, Witness *witness, List **pids)
 {
 	List	   *hidden = NIL;
 	TextRows   *rows;
 
 	/* within a transaction, the view is kept as it was first seen */
 	if (source->is_local)
-		(void) source->routine->ask(source, "SELECT pg_catalog.pg_stat_clear_snapshot()");
+		(void) source_ask_catalog(source, "SELECT pg_catalog.pg_stat_clear_snapshot()");
 
-	rows = source->routine->ask(source,
+	rows = source_ask_catalog(source,
 								"SELECT a.pid,"
 								" LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END) AS start,"
 								" a.application_name, a.state IS NULL OR a.state = 'disabled'"
@@ -123,6 +129,7 @@ look_at_activity(Source *source, Witness *witness)
 		char	  **v = rows->value[i];
 		TimestampTz start = instant(v[1]);
 
+		*pids = lappend(*pids, v[0]);
 		if (v[3] == NULL || v[3][0] == 't')
 			hidden = lappend(hidden, v[0]);
 		if (start != 0 && start < witness->oldest_start)
@@ -151,10 +158,11 @@ Witness *
 witness_open(Source *source, const SourceState *state)
 {
 	Witness    *witness = palloc0(sizeof(Witness));
-	List	   *hidden = look_at_activity(source, witness);
+	List	   *pids = NIL;
+	List	   *hidden = look_at_activity(source, witness, &pids);
 	TextRows   *rows;
 
-	rows = source->routine->ask(source, psprintf(
+	rows = source_ask_catalog(source, psprintf(
 		"SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'"
 		"  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
 		"   WHERE d.datname = pg_catalog.current_database())"
@@ -172,6 +180,8 @@ witness_open(Source *source, const SourceState *state)
 			witness->writers = lappend(witness->writers, v[0]);
 		if (v[1] == NULL && writes)
 			witness->prepared = lappend(witness->prepared, v[0]);
+		if (v[1] == NULL ? writes : contains(pids, v[1]))
+			witness->others = lappend(witness->others, v[0]);
 		if (v[1] != NULL && contains(hidden, v[1]))
 			witness->unknown = lappend(witness->unknown, v[0]);
 	}

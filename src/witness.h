@@ -22,6 +22,7 @@ typedef struct SourceState
 	char	   *epoch;
 	char	   *relations;		/* OIDs of the tables behind the source, and of their sequences */
 	bool		is_tables;		/* there is nothing but tables behind it */
+	bool		is_refreshed;	/* there is a materialized view, whose rows come with a REFRESH */
 	bool		is_table;		/* it is one itself, so that its rows have an xmin */
 	uint64		next_xid;		/* xid8 */
 	uint64		oldest_xid;		/* xid8: each transaction below is over */
@@ -34,6 +35,7 @@ typedef struct Witness
 	char	   *oldest;			/* who that is */
 	List	   *open;			/* of char *: every virtual transaction there is */
 	List	   *unknown;		/* those of which the start cannot be seen */
+	List	   *others;			/* all but this one, its kind and autovacuum */
 	List	   *writers;		/* those with a write lock on the relations */
 	List	   *prepared;		/* the prepared ones among the writers */
 } Witness;

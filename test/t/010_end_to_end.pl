@@ -32,21 +32,40 @@ as_loader($target, q{
 is(as_loader($target, q{SELECT strategy, watermark, key FROM incload.job ORDER BY job}),
 	"upsert|updated_at|{id}\nupsert|updated_at|{id}", 'strategy, watermark and key were found');
 
+# The rows that only one of two tables has, or has otherwise, byte by byte. Ids
+# are unique, so this is what EXCEPT both ways would bring, in a fifth of the time.
+sub differing
+{
+	my ($one, $other) = @_;
+	return qq{SELECT count(*) FROM $one a FULL JOIN $other b USING (id)
+		WHERE a.updated_at IS NULL OR b.updated_at IS NULL OR a *<> b;};
+}
+
 # the numbers that a run must have; every other count must be 0
 sub check_runs
 {
 	my ($what, $read, $inserted, $updated, $batches) = @_;
+	my $rows = PostgreSQL::Test::Utils::tempdir_short() . '/rows';
 
-	my @differences = differences($source, $target, 'orders', 'dw.whole', 'dw.batched');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $job ('whole', 'batched')
 	{
-		local $Test::Builder::Level = $Test::Builder::Level + 1;
 		is( last_run($target, $job, 'status, rows_read, rows_inserted, rows_updated, rows_unchanged,'
 				  . ' rows_deleted + rows_superseded + rows_suppressed + rows_rejected + rows_pruned'),
 			"succeeded|$read|$inserted|$updated|0|0", "$what, $job: the counts");
 		is(last_run($target, $job, 'batches'), $batches->{$job}, "$what, $job: batches");
-		is(shift @differences, '0|0', "$what, $job: the same rows");
 	}
+	$source->safe_psql('postgres', "COPY orders TO '$rows' (FORMAT binary)");
+	is( $target->safe_psql('postgres', join("\n",
+			"SET work_mem = '400MB';",
+			'CREATE TEMP TABLE there (LIKE dw.whole);',
+			"COPY there FROM '$rows' (FORMAT binary);",
+			'SELECT count(*) FROM there;',
+			differing('there', 'dw.whole'),
+			differing('dw.whole', 'dw.batched'))),
+		$source->safe_psql('postgres', 'SELECT count(*) FROM orders') . "\n0\n0",
+		"$what: the source and both targets have the same rows");
+	unlink($rows);
 	return;
 }
 

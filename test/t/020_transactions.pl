@@ -10,7 +10,7 @@ use Time::HiRes qw(time);
 
 use IncloadTest;
 
-my ($source, $target) = two_nodes();
+my ($source, $target) = two_nodes(target => 'max_prepared_transactions = 5');
 
 $source->safe_psql('postgres', q{
 	CREATE TABLE customers (id int PRIMARY KEY, updated_at timestamptz NOT NULL, name text);
@@ -184,6 +184,13 @@ $holder->query('BEGIN; SELECT incload_run(\'orders\'); SELECT 1 / 0');
 is(as_loader($target, q{SELECT status FROM incload_run('orders')}), 'succeeded', 'an aborted transaction holds nothing');
 $holder->query('ROLLBACK');
 $holder->quit;
+
+# prepared, the transaction has no process, and the job still runs in it
+as_loader($target, q{BEGIN; SELECT incload_run('orders'); PREPARE TRANSACTION 'run'});
+is(as_loader($target, q{SELECT state, pid FROM incload.status WHERE job = 'orders'}), 'running|', 'a prepared run is running');
+fails_with($target, 'loader', q{SELECT incload_run('orders')}, '55P03', qr/DETAIL:  .*prepared transaction/, 'and holds the job');
+as_loader($target, q{COMMIT PREPARED 'run'});
+is(as_loader($target, q{SELECT status FROM incload_run('orders')}), 'succeeded', 'until it is committed');
 
 # repeatable read: a run sees what the source has now, and its own snapshot here
 $source->safe_psql('postgres', q{INSERT INTO customers VALUES (503, clock_timestamp(), 'late')});

@@ -10,7 +10,7 @@ use Time::HiRes qw(time);
 
 use IncloadTest;
 
-my ($source, $target) = two_nodes(source => 'max_prepared_transactions = 5', target => "wal_level = replica\nmax_wal_senders = 5");
+my ($source, $target) = two_nodes(source => "max_prepared_transactions = 5\nrestart_after_crash = on", target => "wal_level = replica\nmax_wal_senders = 5");
 
 $source->safe_psql('postgres', q{
 	CREATE TABLE items (id int PRIMARY KEY, v text, n numeric, updated_at timestamptz NOT NULL);
@@ -120,6 +120,56 @@ $source->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_ac
 like($err, qr/ERROR:  (57P01|08006)/, 'a connection that is lost in mid-stream');
 like(last_run($target, 'slow', 'status, sqlstate'), qr/^failed\|(57P01|08006)$/, 'is on record');
 
+# the process that sends the rows is killed when half of them have come
+$source->safe_psql('postgres', q{
+	CREATE TABLE halves (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL);
+	INSERT INTO halves SELECT i, repeat('v', 100), '2024-01-01Z'::timestamptz + i * interval '1 s' FROM generate_series(1, 2000) i;
+	CREATE FUNCTION gate(id int) RETURNS boolean LANGUAGE plpgsql AS $$
+	BEGIN
+		IF id > 1000 THEN
+			PERFORM pg_advisory_lock_shared(7);
+			PERFORM pg_advisory_unlock_shared(7);
+		END IF;
+		RETURN true;
+	END $$;
+});
+foreign_table($target, 'halves');
+as_loader($target, q{SELECT incload_create_job('halves', 'src.halves', 'dw.halves', options => '{"filter": "public.gate(id)"}')});
+my $before = as_loader($target, sprintf($checkpoint, 'halves'));
+my $gate = session($source, scalar(getpwuid($<)));
+$gate->query_safe('SELECT pg_advisory_lock(7)');
+$run = start_sql($target, 'loader', "SELECT incload_run('halves')");
+my $sender = wait_for(30, sub { $source->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory'") });
+ok($sender, 'the stream has stopped half way');
+kill 'KILL', $sender;
+($status, $out, $err) = $run->finish;
+like($err, qr/ERROR:  08006: lost the connection to server "source".*HINT:/s, 'a source that crashes in mid-stream');
+is(last_run($target, 'halves', 'status, sqlstate, rows_read, rows_inserted, hint IS NOT NULL'), 'failed|08006|0|0|t', 'is on record');
+is(as_loader($target, 'SELECT count(*) FROM dw.halves; ' . sprintf($checkpoint, 'halves')), "0\n$before", 'and has left nothing');
+$source->poll_query_until('postgres', 'SELECT true') or die 'the source is gone';
+is(as_loader($target, "SELECT rows_inserted FROM incload_run('halves')"), '2000', 'then the job goes on');
+is(differences($source, $target, 'halves', 'dw.halves'), '0|0', 'without loss');
+$gate->{run}->kill_kill;
+
+# what is found out only when a batch commits
+as_loader($target, q{
+	CREATE TABLE dw.parents (id int PRIMARY KEY);
+	INSERT INTO dw.parents SELECT generate_series(1, 1500);
+	SELECT incload_create_job('late', 'src.halves', 'dw.late', options => '{"batch_rows": 1000}');
+	ALTER TABLE dw.late ADD FOREIGN KEY (id) REFERENCES dw.parents DEFERRABLE INITIALLY DEFERRED;
+});
+fails_with($target, 'loader', "CALL incload_run_in_batches('late')", '23503', qr/foreign key constraint/, 'a batch that cannot commit');
+is(last_run($target, 'late', 'status, sqlstate, batches, rows_read, rows_inserted'), 'failed|23503|1|1000|1000',
+	'is on record, with what was committed before');
+is(as_loader($target, 'SELECT count(*) FROM dw.late'), '1000', 'and that is there');
+is(as_loader($target, q{SELECT state, last_error LIKE '23503%' FROM incload.status WHERE job = 'late'}), 'failing|t', 'the status says so');
+my $stays = session($target, 'loader');
+$stays->query("CALL incload_run_in_batches('late')");
+is(last_run($target, 'late', 'status, sqlstate, batches'), 'failed|23503|0', 'it fails once more, in a session that stays');
+as_loader($target, q{INSERT INTO dw.parents SELECT generate_series(1501, 2000); CALL incload_run_in_batches('late')});
+$stays->quit;
+is(last_run($target, 'late'), 'succeeded|1000|1000|0|0', 'and the rest follows');
+
 # the source is not what it was
 $source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN n TO m');
 fails_on_record('items', '42703', qr/column "n" does not exist.*remote SQL/s, 'a column that is gone at the source');
@@ -158,7 +208,10 @@ $target->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($target, 'base', has_streaming => 1);
 $standby->start;
-fails_with($standby, 'loader', "SELECT incload_run('items')", '25006', qr/standby.*HINT:.*primary/s, 'a standby refuses');
-is(as_role($standby, 'loader', "SELECT job FROM incload.status ORDER BY 1 LIMIT 1"), 'items', 'and shows the status');
+foreach my $sql ("SELECT incload_run('items')", "CALL incload_run_in_batches('items')", "SELECT incload_refresh('items')")
+{
+	fails_with($standby, 'loader', $sql, '25006', qr/standby.*HINT:.*primary/s, "a standby refuses: $sql");
+}
+is(as_role($standby, 'loader', "SELECT job FROM incload.status WHERE job = 'items'"), 'items', 'and shows the status');
 
 done_testing();

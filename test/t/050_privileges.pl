@@ -140,6 +140,39 @@ is(as_loader($target, q{SELECT options->>'filter' FROM incload_alter_job('items'
 	'id > 0 -- all', 'a comment at the end of one does no harm');
 is(as_loader($target, "SELECT status FROM incload_run('items')"), 'succeeded', 'and it runs');
 
+# nor put something off until the superuser commits
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": "SET CONSTRAINTS ALL DEFERRED"}')});
+$source->safe_psql('postgres', "INSERT INTO items VALUES (1000, 'new', now())");
+$target->safe_psql('postgres', 'TRUNCATE dw.who');
+$target->psql('postgres', "SELECT incload_run('items')");
+is($target->safe_psql('postgres', "SELECT count(*) FROM dw.who WHERE who <> 'loader'"), '0', 'a trigger that is deferred by pre_sql does not fire as the superuser');
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": null}'); SELECT incload_run('items')});
+is(as_loader($target, 'SELECT count(*) FROM dw.items WHERE id = 1000'), '1', 'and the row is not lost');
+
+# the owner's expressions are the owner's, whoever looks at the job; the copy
+# reader is not the only one that connects as he does
+as_loader($target, q{
+	CREATE FUNCTION dw.see(t text) RETURNS text LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO dw.who VALUES ('expression', current_user); RETURN t; END $$;
+	CREATE DOMAIN dw.word AS text;
+	CREATE FUNCTION dw.check_word(t text) RETURNS boolean LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO dw.who VALUES ('domain', current_user); RETURN true; END $$;
+	ALTER DOMAIN dw.word ADD CHECK (dw.check_word(VALUE));
+	CREATE TABLE dw.seen (id int PRIMARY KEY, v dw.word, updated_at timestamptz);
+	SELECT incload_create_job('seen', 'src.items', 'dw.seen', options => '{"reader": "relation", "transforms": {"v": "dw.see(v)"}, "filter": "dw.see(v) IS NOT NULL"}');
+});
+$target->safe_psql('postgres', 'TRUNCATE dw.who');
+foreach my $call ("SELECT * FROM incload_preview('seen')", "SELECT * FROM incload_check('seen')", "SELECT * FROM incload_explain('seen')",
+	"SELECT incload_alter_job('seen', options => '{\"batch_rows\": 7}')", "SELECT incload_run('seen')", "CALL incload_run_in_batches('seen')",
+	"SELECT incload_refresh('seen')")
+{
+	my ($ret, $out, $err) = $target->psql('postgres', $call);
+	is($ret, 0, "a superuser calls: $call") or diag($err);
+}
+is($target->safe_psql('postgres', q{SELECT string_agg(DISTINCT place || ' ' || who, ', ') FROM dw.who}),
+	'domain loader, expression loader', 'and the expressions run as the owner, each time');
+is(as_loader($target, 'SELECT count(*) FROM dw.seen'), as_loader($target, 'SELECT count(*) FROM src.items'), 'and do their work');
+
 # row security of the target holds for the owner
 $target->safe_psql('postgres', q{
 	CREATE TABLE dw.guarded (id int PRIMARY KEY, v text, updated_at timestamptz);
