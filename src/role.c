@@ -98,6 +98,9 @@ role_enter_owner(RoleBracket *bracket, Oid owner, const char *search_path)
 
 	if (GetUserId() != owner)
 		flags = SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION;
+	else if (GetSessionUserId() != owner)
+		/* after SET ROLE, the owner's SQL could go back by RESET ROLE */
+		flags = SECURITY_LOCAL_USERID_CHANGE;
 	role_enter(bracket, owner, flags);
 	role_set("search_path", search_path);
 	role_pin_formats();

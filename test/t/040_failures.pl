@@ -99,17 +99,22 @@ is(as_loader($target, "SELECT pg_sleep(1.5); SELECT 1"), "\n1", 'and it is over 
 as_loader($target, q{SELECT incload_alter_job('slow', options => '{"statement_timeout": null}')});
 
 # a source that is frozen, and answers nobody
+# (if the test dies in between, the server must be able to stop)
+my @frozen;
+END { kill 'CONT', @frozen if @frozen; }
 my $postmaster = $source->safe_psql('postgres', "SELECT pg_backend_pid()") && (split /\n/, slurp_file($source->data_dir . '/postmaster.pid'))[0];
 $run = slow_run();
 wait_until_reading();
 my $reader = $source->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'incload%' AND state = 'active'");
-kill 'STOP', $postmaster, $reader;
+@frozen = ($postmaster, $reader);
+kill 'STOP', @frozen;
 $asked = time;
 $target->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%incload_run(''slow'')%' AND pid <> pg_backend_pid()");
 ($status, $out, $err) = $run->finish;
 cmp_ok(time - $asked, '<', 10, 'Ctrl-C does not wait for a frozen source');
 like($err, qr/57014/, 'and says that it was cancelled');
-kill 'CONT', $postmaster, $reader;
+kill 'CONT', @frozen;
+@frozen = ();
 gone_there('a source that wakes up finds nobody waiting');
 
 # the connection breaks in mid-stream

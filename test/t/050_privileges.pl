@@ -125,6 +125,9 @@ foreach my $evil ('RESET ROLE', 'SET SESSION AUTHORIZATION DEFAULT', 'SET ROLE p
 	my ($ret) = $target->psql('postgres', "SELECT incload_run('items')");
 	isnt($ret, 0, "pre_sql of the owner, called by a superuser, cannot $evil");
 }
+as_loader($target, "SELECT incload_alter_job('items', options => '{\"pre_sql\": \"RESET ROLE\"}')");
+fails_with($target, scalar(getpwuid($<)), "SET ROLE loader; SELECT incload_run('items')", '42501', qr/cannot set parameter "role"/,
+	'nor go back to the superuser who has taken his role');
 as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": "SET work_mem = ''77MB''; SET search_path = dw"}')});
 is($target->safe_psql('postgres', "SHOW work_mem; SELECT count(*) FROM incload_run('items'); SHOW work_mem; SHOW search_path"),
 	"4MB\n1\n4MB\n\"\$user\", public", 'a setting of pre_sql ends with the run');
