@@ -388,10 +388,10 @@ note_held_horizon(Run *run)
 								horizon->held_back_by));
 }
 
-static void
-report_batch(Run *run, bool is_last)
+void
+run_report_batch(const Run *run, bool is_last)
 {
-	RunRecord  *record = run->record;
+	const RunRecord *record = run->record;
 
 	/* a run inside the caller's transaction tells by its result alone */
 	if (!run->in_batches)
@@ -486,7 +486,6 @@ run_batch(Run *run)
 	}
 	if (run->in_batches || !more)
 		history_write(run->record);
-	report_batch(run, !more);
 	role_leave(&bracket);
 	return more;
 }

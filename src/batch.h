@@ -50,4 +50,7 @@ typedef struct Run
  */
 extern bool run_batch(Run *run);
 
+/* tells of a batch by a NOTICE, once it is committed and before it counts as such */
+extern void run_report_batch(const Run *run, bool is_last);
+
 #endif							/* INCLOAD_BATCH_H */

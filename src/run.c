@@ -141,6 +141,7 @@ run_to_end(Run *run)
 		{
 			SPI_commit();
 			EnsurePortalSnapshotExists();
+			run_report_batch(run, !more);
 		}
 		run->committed = run->record->counts;
 		run->committed_read = run->record->rows_read;
