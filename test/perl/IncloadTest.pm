@@ -21,6 +21,9 @@ our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_pass
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
   foreign_table pg_major);
 
+# whatever the locale of who runs the tests
+my @utf8 = ('--locale=C', '--encoding=UTF8');
+
 # pg_major NODE: 15, 16, …
 sub pg_major
 {
@@ -51,7 +54,7 @@ sub new_source
 	my ($conf) = @_;
 	my $node = PostgreSQL::Test::Cluster->new('source');
 
-	$node->init;
+	$node->init(extra => \@utf8);
 	listen_with_password($node);
 	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($conf || ''));
 	$node->start;
@@ -69,7 +72,7 @@ sub new_target
 	my ($conf, %init) = @_;
 	my $node = PostgreSQL::Test::Cluster->new('target');
 
-	$node->init(%init);
+	$node->init(extra => \@utf8, %init);
 	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($conf || ''));
 	$node->start;
 	$node->safe_psql('postgres', q{
