@@ -13,13 +13,6 @@
 #include "checkpoint.h"
 #include "compat.h"
 
-static Datum
-timestamptz_from_text(const char *text)
-{
-	return DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
-							   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
-}
-
 static BoundSide
 side_from_text(const char *text)
 {
@@ -45,7 +38,7 @@ noted_from_json(const char *json, const WatermarkType *type)
 		note->bound.is_set = true;
 		note->bound.value = watermark_parse(type, rows->value[i][0]);
 		note->bound.side = side_from_text(rows->value[i][1]);
-		note->at = DatumGetTimestampTz(timestamptz_from_text(rows->value[i][2]));
+		note->at = instant_parse(rows->value[i][2]);
 		/* virtual transactions have neither blanks nor commas */
 		for (char *word = strtok(rows->value[i][3], " "); word; word = strtok(NULL, " "))
 			note->waits = lappend(note->waits, word);

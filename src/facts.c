@@ -19,6 +19,7 @@
 
 #include "compat.h"
 #include "facts.h"
+#include "remote.h"
 #include "names.h"
 
 /*
@@ -78,17 +79,12 @@ static const char keys_query[] =
 static char *
 remote_name(Source *source, Form_pg_attribute att)
 {
-	ListCell   *lc;
+	const char *name = NameStr(att->attname);
 
 	if (source->is_postgres && !source->is_local)
-		foreach(lc, GetForeignColumnOptions(source->job->source, att->attnum))
-		{
-			DefElem    *option = lfirst(lc);
-
-			if (strcmp(option->defname, "column_name") == 0)
-				return pstrdup(defGetString(option));
-		}
-	return pstrdup(NameStr(att->attname));
+		name = foreign_option(GetForeignColumnOptions(source->job->source, att->attnum),
+							  "column_name", name);
+	return pstrdup(name);
 }
 
 /* the columns as the catalog here has them: names on both sides, no facts yet */

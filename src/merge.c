@@ -145,8 +145,9 @@ merge_prune_statement(const Job *job, const Shape *shape)
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"));
 }
 
-char *
-merge_differing_statement(const Job *job, const Shape *shape)
+/* counts staged rows that the target has with another image */
+static char *
+differing_statement(const Job *job, const Shape *shape)
 {
 	return psprintf("SELECT FROM " STAGE_NAME " AS s JOIN %s AS t ON %s WHERE %s",
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
@@ -231,8 +232,9 @@ may_replace_rows(const Job *job, const Shape *shape)
 	return result && pg_class_aclcheck(job->target, GetUserId(), ACL_DELETE) == ACLCHECK_OK;
 }
 
-char *
-merge_delete_differing_statement(const Job *job, const Shape *shape)
+/* deletes target rows that are staged with another image */
+static char *
+delete_differing_statement(const Job *job, const Shape *shape)
 {
 	return psprintf("DELETE FROM %s AS t USING " STAGE_NAME " AS s WHERE %s AND %s",
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
@@ -281,7 +283,7 @@ merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, QueryEnviro
 
 	if (exchanged)
 	{
-		uint64		deleted = execute_statement(merge_delete_differing_statement(job, shape),
+		uint64		deleted = execute_statement(delete_differing_statement(job, shape),
 												environment, NULL).processed;
 
 		done = execute_statement(merge_apply_statement(job, shape, APPLY_INSERT_NEW), environment, NULL);
@@ -307,7 +309,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 
 	if (mode == APPLY_MERGE && merge_differs_condition(shape, "t", "s") != NULL &&
 		may_suppress_updates(job->target))
-		differing = execute_statement(merge_differing_statement(job, shape), environment,
+		differing = execute_statement(differing_statement(job, shape), environment,
 									  NULL).processed;
 	done = merge_or_replace(job, shape, mode, environment);
 

@@ -44,12 +44,6 @@ extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
 
-/* deletes target rows that are staged with another image */
-extern char *merge_delete_differing_statement(const Job *job, const Shape *shape);
-
-/* counts staged rows that the target has with another image */
-extern char *merge_differing_statement(const Job *job, const Shape *shape);
-
 /* reduces and applies the staged rows; with prune, removes what is not staged */
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);

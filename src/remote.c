@@ -321,15 +321,15 @@ require_mapping(ForeignServer *server, Oid user)
 	return GetUserMapping(user, server->serverid);
 }
 
-static const char *
-option_value(List *options, const char *name)
+const char *
+foreign_option(List *options, const char *name, const char *otherwise)
 {
 	ListCell   *lc;
 
 	foreach(lc, options)
 		if (strcmp(((DefElem *) lfirst(lc))->defname, name) == 0)
 			return defGetString(lfirst(lc));
-	return NULL;
+	return otherwise;
 }
 
 /*
@@ -473,12 +473,12 @@ remote_connect(Oid server_id, Oid user, const char *application_name,
 
 	if (password_needed(mapping, user))
 	{
-		const char *password = option_value(mapping->options, "password");
+		const char *password = foreign_option(mapping->options, "password", NULL);
 
 		if (password == NULL || password[0] == '\0')
 			report_password(server, user, false);
 	}
-	timeout = option_value(server->options, "connect_timeout");
+	timeout = foreign_option(server->options, "connect_timeout", NULL);
 
 	remote = MemoryContextAllocZero(context, sizeof(Remote));
 	remote->context = context;

@@ -11,9 +11,14 @@
 
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
+
 #include "text_rows.h"
 
 typedef struct Remote Remote;
+
+/* an option of a server, a mapping, a foreign table or its column; "otherwise" where it is not set */
+extern const char *foreign_option(List *options, const char *name, const char *otherwise);
 
 /*
  * Connects as the user's mapping says. The connection is closed at the latest

@@ -85,8 +85,8 @@ run_lock(const Job *job, bool for_session)
 			 errhint("A job does not overlap itself; SELECT * FROM incload.status shows what it does.")));
 }
 
-void
-run_unlock_session(const Job *job)
+static void
+unlock_session(const Job *job)
 {
 	LOCKTAG		tag;
 
@@ -235,7 +235,7 @@ end_run(Run *run, TimestampTz timeout)
 		return;
 	innermost = run->outer;
 	if (run->in_batches)
-		run_unlock_session(run->job);
+		unlock_session(run->job);
 	pgstat_report_appname(application_name);
 }
 

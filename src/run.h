@@ -14,6 +14,5 @@
  * without waiting. 55P03 names the process that has it.
  */
 extern void run_lock(const Job *job, bool for_session);
-extern void run_unlock_session(const Job *job);
 
 #endif							/* INCLOAD_RUN_H */

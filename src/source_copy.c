@@ -95,17 +95,6 @@ receive(void *buffer, int min_bytes, int max_bytes)
 	return got;
 }
 
-static const char *
-foreign_option(List *options, const char *name, const char *otherwise)
-{
-	ListCell   *lc;
-
-	foreach(lc, options)
-		if (strcmp(((DefElem *) lfirst(lc))->defname, name) == 0)
-			return defGetString(lfirst(lc));
-	return otherwise;
-}
-
 static char *
 copy_relation_name(Source *source)
 {

@@ -213,6 +213,16 @@ bound_compare(const WatermarkType *type, const Bound *a, const Bound *b)
 	return order != 0 ? order : (int) a->side - (int) b->side;
 }
 
+TimestampTz
+instant_parse(const char *text)
+{
+	if (text == NULL)
+		return 0;
+	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+												   ObjectIdGetDatum(InvalidOid),
+												   Int32GetDatum(-1)));
+}
+
 const char *
 bound_side_name(BoundSide side)
 {

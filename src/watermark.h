@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "fmgr.h"
 #include "nodes/pg_list.h"
 
@@ -78,6 +79,9 @@ extern Datum watermark_subtract(const WatermarkType *type, Datum value, const ch
 
 /* orders bounds; one that is not set comes first. Tie keys are not compared. */
 extern int	bound_compare(const WatermarkType *type, const Bound *a, const Bound *b);
+
+/* an instant from its text form; 0 for NULL */
+extern TimestampTz instant_parse(const char *text);
 
 extern const char *bound_side_name(BoundSide side);
 

@@ -31,16 +31,6 @@ witness_possible(Source *source)
 	return source->is_local && !IsolationUsesXactSnapshot();
 }
 
-static TimestampTz
-instant(const char *text)
-{
-	if (text == NULL)
-		return 0;
-	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
-												   ObjectIdGetDatum(InvalidOid),
-												   Int32GetDatum(-1)));
-}
-
 SourceState *
 witness_state(Source *source)
 {
@@ -87,9 +77,9 @@ witness_state(Source *source)
 		"  pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
 		" FROM c, (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x", relation, relation));
 	v = rows->value[0];
-	state->clock = instant(v[0]);
+	state->clock = instant_parse(v[0]);
 	state->in_recovery = v[1][0] == 't';
-	state->replayed_to = instant(v[2]);
+	state->replayed_to = instant_parse(v[2]);
 	state->epoch = v[3];
 	state->relations = v[4];
 	state->is_tables = v[5][0] == 't';
@@ -127,7 +117,7 @@ look_at_activity(Source *source, Witness *witness, List **pids)
 	for (int i = 0; i < rows->nrows; i++)
 	{
 		char	  **v = rows->value[i];
-		TimestampTz start = instant(v[1]);
+		TimestampTz start = instant_parse(v[1]);
 
 		*pids = lappend(*pids, v[0]);
 		if (v[3] == NULL || v[3][0] == 't')
