@@ -47,6 +47,8 @@ CREATE TABLE incload.checkpoint_store (
     bound_side      text CHECK (bound_side IN ('before', 'after')),
     tie_key         text[],
     noted_bounds    jsonb NOT NULL DEFAULT '[]',
+    fallback_bound  text,
+    fallback_noted  jsonb NOT NULL DEFAULT '[]',
     guarantee       text CHECK (guarantee IN ('exact', 'settle')),
     held_back_by    text,
     epoch           text,
@@ -130,7 +132,7 @@ COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to wher
 
 CREATE VIEW incload.checkpoint WITH (security_barrier) AS
 SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
-       c.guarantee, c.held_back_by, c.epoch, c.seen,
+       c.fallback_bound, c.fallback_noted, c.guarantee, c.held_back_by, c.epoch, c.seen,
        c.seen_tie_key, c.seen_null, c.mark, c.definition_hash, c.loaded_to, c.updated_at
 FROM incload.checkpoint_store c
 JOIN incload.job_store j USING (job_id)
@@ -139,6 +141,8 @@ WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.checkpoint IS 'how far each job is loaded for certain, committed with the rows';
 COMMENT ON COLUMN incload.checkpoint.bound IS 'the settled horizon that was reached: every row below it (bound_side: just before or just after the value) is loaded';
+COMMENT ON COLUMN incload.checkpoint.fallback_bound IS 'the same for the option watermark_fallback: every row without a watermark up to this id is loaded';
+COMMENT ON COLUMN incload.checkpoint.mark IS 'each transaction of the source below this xid8 was over at the last run; for the watermark xmin, the checkpoint itself';
 COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';
 
 CREATE VIEW incload.run WITH (security_barrier) AS

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
@@ -82,11 +81,15 @@ static void
 plan_reading(Run *run)
 {
 	const Shape *shape = run->shape;
-	int64		batch_rows = run->in_batches && !run->is_full ? run->job->options->batch_rows : 0;
+	/* without bounds, a query that ends with the batch could not go on */
+	bool		can_cut = run->in_batches && !run->is_full &&
+		(!shape->by_xmin || run->source->routine->outlives_commit);
+	int64		batch_rows = can_cut ? run->job->options->batch_rows : 0;
 	bool		needs_order = run->in_batches || (shape->nkeys > 0 && !shape->key_is_unique);
 
 	run->order = needs_order ? READ_BY_WATERMARK : READ_ANY_ORDER;
 	run->stage = stage_create(run->job, shape, batch_rows, shape->key_is_portable, run->context);
+	run->stage->future = run->horizon->future;
 	run->reads_null_apart = run->in_batches && !run->is_full &&
 		!run->source->routine->outlives_commit && run->window.with_null;
 	if (run->reads_null_apart)
@@ -143,21 +146,16 @@ prepare(Run *run)
 		target_require_same(run->job);
 	run->source = source_connect(run->job, run->context);
 	run->shape = shape_build(run->source, run->job);
-	run->checkpoint = checkpoint_read(run->job->id, run->shape->watermark, true);
+	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,
 								   run->is_full);
-	if (run->horizon->restart.is_set)
-		run->checkpoint->bound = run->horizon->restart;
-	if (!run->horizon->mark_holds)
-	{
-		run->checkpoint->seen.is_set = false;
-		run->checkpoint->seen_null = false;
-		run->checkpoint->mark = 0;
-	}
+	horizon_correct(run->horizon, run->checkpoint);
 	run->window = run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
 	if (run->window.low.is_set)
 		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
+	else if (run->shape->by_xmin && run->window.mark != 0)
+		run->record->watermark_from = psprintf(UINT64_FORMAT, run->window.mark);
 	plan_reading(run);
 	trouble_end(&trouble);
 	MemoryContextSwitchTo(old);
@@ -281,6 +279,12 @@ advance_seen(Run *run, bool is_last)
 	checkpoint->definition_hash = run->horizon->definition_hash;
 	if (run->horizon->mark == 0)
 		return;
+	if (type == NULL)
+	{
+		if (is_last)
+			checkpoint->mark = run->horizon->mark;
+		return;
+	}
 	if (!is_last)
 	{
 		if (run->window.only_null)
@@ -309,6 +313,46 @@ advance_seen(Run *run, bool is_last)
 	checkpoint->mark = run->horizon->mark;
 }
 
+/* ids of rows without a watermark: read to the newest by the last batch, in no order of theirs */
+static void
+advance_fallback(Run *run, bool is_last)
+{
+	Checkpoint *checkpoint = run->checkpoint;
+	const Bound *reached = &run->horizon->fallback;
+
+	if (run->shape->fallback == NULL)
+		return;
+	checkpoint->fallback_noted = run->horizon->fallback_noted;
+	if (!is_last)
+		return;
+	if (run->is_full || bound_compare(run->shape->fallback, reached, &checkpoint->fallback) > 0)
+		checkpoint->fallback = *reached;
+}
+
+/* what the record and the checkpoint say of how far the rows go */
+static void
+note_newest(Run *run, bool is_last)
+{
+	Checkpoint *checkpoint = run->checkpoint;
+	const WatermarkType *type = run->shape->watermark;
+	Stage	   *stage = run->stage;
+	MemoryContext old = MemoryContextSwitchTo(run->context);
+
+	if (stage->has_present)
+	{
+		char	   *newest = watermark_print(type, stage->present_watermark);
+
+		run->record->watermark_to = newest;
+		if (checkpoint->loaded_to == NULL ||
+			watermark_compare(type, stage->present_watermark,
+							  watermark_parse(type, checkpoint->loaded_to)) > 0)
+			checkpoint->loaded_to = newest;
+	}
+	else if (run->shape->by_xmin && is_last)
+		run->record->watermark_to = psprintf(UINT64_FORMAT, checkpoint->mark);
+	MemoryContextSwitchTo(old);
+}
+
 /*
  * The checkpoint goes as far as the batch, and never beyond the horizon: what
  * is above may still get company, and is read again.
@@ -318,7 +362,6 @@ advance_checkpoint(Run *run, bool is_last)
 {
 	Checkpoint *checkpoint = run->checkpoint;
 	const WatermarkType *type = run->shape->watermark;
-	Stage	   *stage = run->stage;
 
 	checkpoint->guarantee = run->horizon->guarantee;
 	checkpoint->held_back_by = run->horizon->held_back_by;
@@ -341,21 +384,12 @@ advance_checkpoint(Run *run, bool is_last)
 		if (run->is_full)
 			checkpoint->bound = reached;
 		checkpoint->noted = run->horizon->noted;
+		advance_fallback(run, is_last);
+	}
+	if (type != NULL || run->shape->by_xmin)
 		advance_seen(run, is_last);
-	}
-	if (stage->has_newest)
-	{
-		MemoryContext old = MemoryContextSwitchTo(run->context);
-		char	   *newest = watermark_print(type, stage->newest_watermark);
-
-		run->record->watermark_to = newest;
-		if (checkpoint->loaded_to == NULL ||
-			watermark_compare(type, stage->newest_watermark,
-							  watermark_parse(type, checkpoint->loaded_to)) > 0)
-			checkpoint->loaded_to = newest;
-		MemoryContextSwitchTo(old);
-	}
-	checkpoint_write(checkpoint, type);
+	note_newest(run, is_last);
+	checkpoint_write(checkpoint, run->shape);
 }
 
 /* how old the newest row is that the target has, by the source's clock */
@@ -364,11 +398,9 @@ note_lag(Run *run)
 {
 	TimestampTz newest;
 
-	if (run->shape->watermark == NULL || run->shape->watermark->type != TIMESTAMPTZOID ||
-		run->checkpoint->loaded_to == NULL)
-		return;
-	newest = DatumGetTimestampTz(watermark_parse(run->shape->watermark, run->checkpoint->loaded_to));
-	if (TIMESTAMP_NOT_FINITE(newest))
+	if (run->shape->watermark == NULL || run->checkpoint->loaded_to == NULL ||
+		!watermark_instant(run->shape->watermark,
+						   watermark_parse(run->shape->watermark, run->checkpoint->loaded_to), &newest))
 		return;
 	run->record->has_lag = true;
 	run->record->lag = Max(run->horizon->source_clock - newest, 0);
@@ -386,6 +418,21 @@ note_held_horizon(Run *run)
 	catalog_event_once(run->job, "horizon_held", horizon->held_back_by,
 					   psprintf("the checkpoint waits for a transaction at the source: %s",
 								horizon->held_back_by));
+}
+
+/* a watermark that the clock has not reached is told once */
+static void
+note_future(Run *run)
+{
+	const Stage *stage = run->stage;
+	char	   *value;
+
+	if (stage->nfuture == 0)
+		return;
+	value = watermark_print(run->shape->watermark, stage->newest_watermark);
+	catalog_event_once(run->job, "future_watermark", value,
+					   psprintf("rows have a watermark ahead of the source's clock, up to %s: they are loaded, and the checkpoint stays below",
+								value));
 }
 
 void
@@ -420,7 +467,7 @@ resume(Run *run)
 	Checkpoint *now;
 
 	require_relations(run);
-	now = checkpoint_read(run->job->id, run->shape->watermark, true);
+	now = checkpoint_read(run->job->id, run->shape, true);
 	if (run->shape->watermark != NULL &&
 		(bound_compare(run->shape->watermark, &now->bound, &run->checkpoint->bound) != 0 ||
 		 bound_compare(run->shape->watermark, &now->seen, &run->checkpoint->seen) != 0))
@@ -478,6 +525,7 @@ run_batch(Run *run)
 	{
 		note_lag(run);
 		note_held_horizon(run);
+		note_future(run);
 		if (run->job->stored_target != run->job->target ||
 			strcmp(run->job->stored_database, role_database_identity()) != 0)
 			catalog_note_relations(run->job);

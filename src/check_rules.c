@@ -367,27 +367,6 @@ check_types(Check *check)
 	}
 }
 
-/* some value of the watermark's type, to see what becomes of a condition on it */
-static Datum
-any_watermark(const WatermarkType *type)
-{
-	switch (type->type)
-	{
-		case DATEOID:
-		case TIMESTAMPOID:
-		case TIMESTAMPTZOID:
-			return watermark_parse(type, "2000-01-01");
-		case PG_LSNOID:
-			return watermark_parse(type, "0/0");
-		case UUIDOID:
-			return watermark_parse(type, "00000000-0000-0000-0000-000000000000");
-		case BYTEAOID:
-			return watermark_parse(type, "\\x");
-		default:
-			return watermark_parse(type, "0");
-	}
-}
-
 /* the condition that a plan applies to rows a wrapper has fetched; NULL for none */
 static char *
 filter_above_wrapper(char *plan)
@@ -425,7 +404,7 @@ check_reading(Check *check)
 	if (check->shape->watermark)
 	{
 		window.low.is_set = true;
-		window.low.value = any_watermark(check->shape->watermark);
+		window.low.value = watermark_sample(check->shape->watermark);
 		window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP;
 	}
 	sql = query_read(check->shape, source, job->options->filter,

@@ -12,6 +12,7 @@
 #include "catalog.h"
 #include "checkpoint.h"
 #include "compat.h"
+#include "shape.h"
 
 static BoundSide
 side_from_text(const char *text)
@@ -74,16 +75,20 @@ noted_to_json(List *noted, const WatermarkType *type)
 }
 
 Checkpoint *
-checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update)
+checkpoint_read(int64 job_id, const Shape *shape, bool for_update)
 {
 	CheckpointRow *row = catalog_read_checkpoint(job_id, for_update);
 	Checkpoint *checkpoint = palloc0(sizeof(Checkpoint));
+	const WatermarkType *type = shape->watermark;
 
 	checkpoint->job_id = job_id;
 	checkpoint->guarantee = row->guarantee;
 	checkpoint->held_back_by = row->held_back_by;
 	checkpoint->epoch = row->epoch;
 	checkpoint->loaded_to = row->loaded_to;
+	if (row->mark)
+		checkpoint->mark = strtou64(row->mark, NULL, 10);
+	checkpoint->definition_hash = row->definition_hash;
 	if (type == NULL)
 		return checkpoint;
 	if (row->bound)
@@ -99,18 +104,26 @@ checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update)
 		checkpoint->seen.value = watermark_parse(type, row->seen);
 		checkpoint->seen.side = BOUND_AFTER;
 		checkpoint->seen.tie_key = row->seen_tie_key;
-		checkpoint->mark = strtou64(row->mark, NULL, 10);
 	}
 	checkpoint->seen_null = row->seen_null;
-	checkpoint->definition_hash = row->definition_hash;
 	checkpoint->noted = noted_from_json(row->noted_bounds, type);
+	if (shape->fallback == NULL)
+		return checkpoint;
+	if (row->fallback_bound)
+	{
+		checkpoint->fallback.is_set = true;
+		checkpoint->fallback.value = watermark_parse(shape->fallback, row->fallback_bound);
+		checkpoint->fallback.side = BOUND_AFTER;
+	}
+	checkpoint->fallback_noted = noted_from_json(row->fallback_noted, shape->fallback);
 	return checkpoint;
 }
 
 void
-checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type)
+checkpoint_write(const Checkpoint *checkpoint, const Shape *shape)
 {
-	CheckpointRow row = {0};
+	CheckpointRow row = {.noted_bounds = "[]", .fallback_noted = "[]"};
+	const WatermarkType *type = shape->watermark;
 
 	if (checkpoint->bound.is_set)
 	{
@@ -118,7 +131,12 @@ checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type)
 		row.bound_side = (char *) bound_side_name(checkpoint->bound.side);
 		row.tie_key = checkpoint->bound.tie_key;
 	}
-	row.noted_bounds = type ? noted_to_json(checkpoint->noted, type) : "[]";
+	if (type)
+		row.noted_bounds = noted_to_json(checkpoint->noted, type);
+	if (checkpoint->fallback.is_set)
+		row.fallback_bound = watermark_print(shape->fallback, checkpoint->fallback.value);
+	if (shape->fallback)
+		row.fallback_noted = noted_to_json(checkpoint->fallback_noted, shape->fallback);
 	row.guarantee = (char *) checkpoint->guarantee;
 	row.held_back_by = (char *) checkpoint->held_back_by;
 	row.epoch = (char *) checkpoint->epoch;

@@ -11,6 +11,8 @@
 
 #include "watermark.h"
 
+struct Shape;
+
 /*
  * NotedBound: a bound that will be settled once each of some virtual
  * transactions of the source is over, or, where those cannot be seen, once it
@@ -29,11 +31,16 @@ typedef struct Checkpoint
 	int64		job_id;
 	Bound		bound;			/* everything below it is loaded */
 	List	   *noted;			/* of NotedBound *, oldest first */
+	Bound		fallback;		/* the same for the id of rows without a watermark */
+	List	   *fallback_noted;
 	const char *guarantee;		/* NULL before the first run */
 	const char *held_back_by;	/* NULL: nothing */
 	const char *epoch;			/* of the source, at the last run */
 
-	/* what was seen: below this place, rows whose transaction is older than mark */
+	/*
+	 * What was seen: below this place, rows whose transaction is older than
+	 * mark. For the watermark xmin, mark is all there is.
+	 */
 	Bound		seen;			/* not set: nothing */
 	bool		seen_null;		/* rows without a watermark, too */
 	uint64		mark;			/* xid8 of the source; 0: none */
@@ -41,8 +48,8 @@ typedef struct Checkpoint
 	char	   *loaded_to;		/* the newest watermark ever loaded, as text */
 } Checkpoint;
 
-/* reads it; for_update locks the row until the transaction ends. type is NULL for a full job. */
-extern Checkpoint *checkpoint_read(int64 job_id, const WatermarkType *type, bool for_update);
-extern void checkpoint_write(const Checkpoint *checkpoint, const WatermarkType *type);
+/* reads it, with the types that the job's shape has; for_update locks the row until the transaction ends */
+extern Checkpoint *checkpoint_read(int64 job_id, const struct Shape *shape, bool for_update);
+extern void checkpoint_write(const Checkpoint *checkpoint, const struct Shape *shape);
 
 #endif							/* INCLOAD_CHECKPOINT_H */

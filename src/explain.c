@@ -43,15 +43,6 @@ list_step(Listing *listing, const char *side, const char *what, const char *sql,
 	tuplestore_putvalues(listing->rsinfo->setResult, listing->rsinfo->setDesc, values, nulls);
 }
 
-/* the planner's estimate at the top of a plan's text; 0 where there is none */
-static double
-rows_of_plan(const char *plan)
-{
-	const char *rows = strstr(plan, " rows=");
-
-	return rows ? strtod(rows + strlen(" rows="), NULL) : 0;
-}
-
 /*
  * plan_with_stage
  *		The plan of a statement that reads the stage. The stage is empty; the
@@ -92,7 +83,7 @@ list_run(Listing *listing, const Outlook *outlook)
 	bool		is_remote = outlook->source->routine->outlives_commit;
 	char	   *sql = outlook_query(outlook, 0);
 	char	   *plan = facts_plan(outlook->source, sql);
-	double		rows = rows_of_plan(plan);
+	double		rows = facts_plan_rows(plan);
 
 	if (job->strategy != STRATEGY_FULL)
 		rows = Min(rows, (double) job->options->batch_rows);

@@ -227,11 +227,22 @@ facts_sequences_query(Source *source, const char *column)
 static bool
 is_cached(Source *source, const char *column)
 {
-	TextRows   *rows = source_ask_catalog(source, psprintf(
+	TextRows   *rows;
+
+	rows = source_ask_catalog(source, psprintf(
 		"SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s)",
 		facts_sequences_query(source, column)));
 
 	return rows->nrows > 0;
+}
+
+static void
+ask_cache(Source *source, SourceFacts *facts, const char *name)
+{
+	SourceColumn *column = name ? facts_column(facts, name) : NULL;
+
+	if (column && column->is_counted)
+		column->is_cached = is_cached(source, name);
 }
 
 /*
@@ -256,9 +267,8 @@ facts_gather(Source *source)
 	relation = quote_literal_cstr(source->routine->relation_name(source));
 	ask_columns(source, facts, locals, relation);
 	ask_keys(source, facts, relation);
-	if (source->job->watermark && facts_column(facts, source->job->watermark) &&
-		facts_column(facts, source->job->watermark)->is_counted)
-		facts_column(facts, source->job->watermark)->is_cached = is_cached(source, source->job->watermark);
+	ask_cache(source, facts, source->job->watermark);
+	ask_cache(source, facts, source->job->options->watermark_fallback);
 	return facts;
 }
 
@@ -355,4 +365,12 @@ facts_plan(Source *source, const char *sql)
 	for (int r = 0; r < rows->nrows; r++)
 		appendStringInfo(&plan, "%s%s", r ? "\n" : "", rows->value[r][0]);
 	return plan.data;
+}
+
+double
+facts_plan_rows(const char *plan)
+{
+	const char *rows = strstr(plan, " rows=");
+
+	return rows ? strtod(rows + strlen(" rows="), NULL) : 0;
 }

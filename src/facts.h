@@ -47,6 +47,9 @@ extern bool facts_takes_index(const SourceFacts *facts);
 /* EXPLAIN of a query of the source, lines joined */
 extern char *facts_plan(Source *source, const char *sql);
 
+/* the planner's estimate at the top of a plan's text; 0 where there is none */
+extern double facts_plan_rows(const char *plan);
+
 /* the sequences that feed a column of the source's relation: a query of their oid */
 extern char *facts_sequences_query(Source *source, const char *column);
 

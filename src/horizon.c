@@ -22,18 +22,20 @@
 
 #include "access/xact.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "clock.h"
 #include "compat.h"
 #include "facts.h"
 #include "horizon.h"
-#include "names.h"
 #include "query.h"
+#include "track.h"
 #include "witness.h"
 
 /*
@@ -43,55 +45,44 @@
  */
 #define MARGIN_MS 2000
 
-/* noted bounds are thinned out beyond this */
-#define MAX_NOTED 16
+/* the watermark, and the fallback for rows without one */
+#define MAX_TRACKS 2
 
-/* bounds that only time can settle are noted no closer together than this */
-#define NOTE_INTERVAL_MS 1000
-
-/*
- * The zone that times without zone are in, by the option source_timezone; else
- * the source server's default. Of a source that is here, this session's default
- * may be its client's own, and nothing tells: then it is taken to be the zone
- * that is the furthest behind.
- */
+/* the n-th of an epoch's parts (witness.c), from 0 */
 static char *
-zone_expression(const Source *source)
+epoch_part(const char *epoch, int n)
 {
-	if (source->job->options->source_timezone)
-		return quote_literal_cstr(source->job->options->source_timezone);
-	if (source->is_local)
-		return "'Etc/GMT+12'";
-	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
+	for (; n > 0; n--)
+		epoch += strcspn(epoch, "/") + 1;
+	return pnstrdup(epoch, strcspn(epoch, "/"));
 }
 
 /*
- * The bound of an instant for the watermark's type, rounded down. The hour that
- * comes twice when summer time ends must not hide rows, so the bound of a time
- * without zone is the least local time of this instant and of the hours to come.
+ * A new timeline: a standby was promoted, or a backup restored. What had not
+ * reached it is gone from the source, and its sequences may give out ids once
+ * more that were given out before. So everything is read again, where that
+ * doubles nothing.
  */
-static Bound
-time_bound(Source *source, const Shape *shape, TimestampTz at)
+static void
+accept_timeline(Horizon *horizon, const Job *job, const Checkpoint *checkpoint,
+				const SourceState *state)
 {
-	Bound		bound = {.is_set = true, .side = BOUND_BEFORE};
-	TextRows   *rows;
+	char	   *was = epoch_part(checkpoint->epoch, 1);
+	char	   *is = epoch_part(state->epoch, 1);
 
-	if (shape->watermark->type == TIMESTAMPTZOID)
-	{
-		bound.value = TimestampTzGetDatum(at);
-		return bound;
-	}
-	rows = source_ask_catalog(source, psprintf(
-		"SELECT pg_catalog.min(n.l)::%s FROM"
-		" (SELECT %s::pg_catalog.timestamptz AS c, %s AS zone) s,"
-		" LATERAL (SELECT pg_catalog.timezone(s.zone, s.c) AS l UNION ALL"
-		"   SELECT pg_catalog.timezone(s.zone, t) FROM pg_catalog.generate_series("
-		"     pg_catalog.date_trunc('hour', s.c) + '15 minutes'::pg_catalog.interval,"
-		"     s.c + '4 hours'::pg_catalog.interval, '15 minutes'::pg_catalog.interval) t"
-		"   WHERE t >= s.c) n",
-		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at)), zone_expression(source)));
-	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
-	return bound;
+	if (strcmp(was, is) == 0)
+		return;
+	if (job->key == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("source %s of job \"%s\" is on another timeline than before", job->source_name, job->name),
+				 errdetail("It was %s and is %s: a standby was promoted, or a backup restored, and without a key nothing can be read again to see what was lost.", was, is),
+				 errhint("SELECT incload_accept_source(%s) goes on from the checkpoint; SELECT incload_refresh(%s) loads it anew.",
+						 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+	horizon->reread = true;
+	catalog_event_once(job, "new_timeline", is,
+					   psprintf("the source is on timeline %s and was on %s, by a promotion or a restored backup: everything is read again",
+								is, was));
 }
 
 /*
@@ -99,20 +90,24 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
  * rows below the checkpoint, and nobody would ever read them.
  */
 static void
-require_same_server(const Job *job, const Checkpoint *checkpoint, const SourceState *state)
+require_same_server(Horizon *horizon, const Job *job, const Checkpoint *checkpoint,
+					const SourceState *state)
 {
-	size_t		length = strcspn(state->epoch, "/");
+	char	   *was;
+	char	   *is;
 
-	if (checkpoint->epoch == NULL ||
-		strncmp(checkpoint->epoch, state->epoch, length + 1) == 0)
+	if (checkpoint->epoch == NULL)
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("source %s of job \"%s\" is on another server than before", job->source_name, job->name),
-			 errdetail("Its system identifier is %s, and was %s.", pnstrdup(state->epoch, length),
-					   pnstrdup(checkpoint->epoch, strcspn(checkpoint->epoch, "/"))),
-			 errhint("If it has the same rows, as after an upgrade, SELECT incload_accept_source(%s) goes on with it; SELECT incload_refresh(%s) loads it anew.",
-					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+	was = epoch_part(checkpoint->epoch, 0);
+	is = epoch_part(state->epoch, 0);
+	if (strcmp(was, is) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("source %s of job \"%s\" is on another server than before", job->source_name, job->name),
+				 errdetail("Its system identifier is %s, and was %s.", is, was),
+				 errhint("If it has the same rows, as after an upgrade, SELECT incload_accept_source(%s) goes on with it; SELECT incload_refresh(%s) loads it anew.",
+						 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+	accept_timeline(horizon, job, checkpoint, state);
 }
 
 /*
@@ -121,138 +116,55 @@ require_same_server(const Job *job, const Checkpoint *checkpoint, const SourceSt
  * were deleted is no such thing, as the sequence tells.
  */
 static void
-require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest)
 {
 	char	   *given_out;
 
-	if (!checkpoint->bound.is_set || !newest->is_set ||
-		watermark_compare(shape->watermark, newest->value, checkpoint->bound.value) >= 0)
+	if (!track->reached.is_set || !newest->is_set ||
+		watermark_compare(track->type, newest->value, track->reached.value) >= 0)
 		return;
-	/* incload_accept_source has taken the epoch away */
+	/*
+	 * incload_accept_source has taken the epoch away. Rows may have come below
+	 * the newest since it was asked for; only a key lets them be looked for.
+	 */
 	if (checkpoint->epoch == NULL)
 	{
-		horizon->restart = *newest;
+		horizon->reread |= job->key != NIL;
+		track->restart = *newest;
 		return;
 	}
 	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
 												  state->relations));
 	if (given_out != NULL &&
-		watermark_compare(shape->watermark, watermark_parse(shape->watermark, given_out),
-						  checkpoint->bound.value) >= 0)
+		watermark_compare(track->type, watermark_parse(track->type, given_out),
+						  track->reached.value) >= 0)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("the watermark of source %s went backwards", job->source_name),
-			 errdetail("The newest is %s, and everything up to %s was loaded before.",
-					   watermark_print(shape->watermark, newest->value),
-					   watermark_print(shape->watermark, checkpoint->bound.value)),
+			 errdetail("The newest %s is %s, and everything up to %s was loaded before.", track->name,
+					   watermark_print(track->type, newest->value),
+					   watermark_print(track->type, track->reached.value)),
 			 errhint("If a sequence was reset or the source restored, SELECT incload_refresh(%s) loads it anew; if the newest rows were deleted, SELECT incload_accept_source(%s) goes on.",
 					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 }
 
-/* the newest value that the source has; not set where there is none */
+/* the newest value that the source has, up to a limit if that is set; not set where there is none */
 static Bound
-newest_bound(Source *source, const Job *job, const Shape *shape)
+newest_bound(Source *source, const Job *job, const Track *track, const Bound *limit)
 {
 	Bound		bound = {.side = BOUND_AFTER};
 	TextRows   *rows;
 
-	rows = source->routine->ask(source, query_newest(shape, source->routine->from_clause(source),
+	rows = source->routine->ask(source, query_newest(track->type, track->expression, limit,
+													 source->routine->from_clause(source),
 													 job->options->filter));
 	if (rows->nrows == 0)
 		return bound;
 	bound.is_set = true;
-	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
+	bound.value = watermark_parse(track->type, rows->value[0][0]);
 	return bound;
-}
-
-static List *
-still_open(List *waits, List *open)
-{
-	List	   *left = NIL;
-	ListCell   *lw;
-	ListCell   *lo;
-
-	foreach(lw, waits)
-		foreach(lo, open)
-			if (strcmp(lfirst(lw), lfirst(lo)) == 0)
-			{
-				left = lappend(left, lfirst(lw));
-				break;
-			}
-	return left;
-}
-
-static void
-settle_at(Horizon *horizon, const Shape *shape, const Bound *bound)
-{
-	if (bound_compare(shape->watermark, bound, &horizon->bound) > 0)
-		horizon->bound = *bound;
-}
-
-/* of noted bounds that wait, the first and the last matter most */
-static List *
-thin_out(List *noted)
-{
-	List	   *kept = NIL;
-
-	if (list_length(noted) <= MAX_NOTED)
-		return noted;
-	for (int i = 0; i < list_length(noted); i++)
-		if (i == 0 || i == list_length(noted) - 1 || i % 2 == 1)
-			kept = lappend(kept, list_nth(noted, i));
-	return kept;
-}
-
-/* bounds of earlier runs: settled where all they waited for is gone, else kept */
-static void
-review_noted(Horizon *horizon, const Shape *shape, const Checkpoint *checkpoint,
-			 const Witness *witness)
-{
-	ListCell   *lc;
-
-	/* in another epoch, the names of virtual transactions are used again */
-	if (checkpoint->epoch == NULL || strcmp(checkpoint->epoch, horizon->epoch) != 0)
-		return;
-	foreach(lc, checkpoint->noted)
-	{
-		NotedBound *note = lfirst(lc);
-
-		/* noted by another guarantee: it says nothing of who was open */
-		if (note->waits == NIL)
-			continue;
-		note->waits = still_open(note->waits, witness->open);
-		if (note->waits == NIL)
-			settle_at(horizon, shape, &note->bound);
-		else
-			horizon->noted = lappend(horizon->noted, note);
-	}
-}
-
-/* settles a bound now if it waits for nobody, else notes it for later */
-static void
-settle_or_note(Horizon *horizon, const Shape *shape, const Bound *bound, List *waits)
-{
-	NotedBound *note;
-	NotedBound *last = horizon->noted ? llast(horizon->noted) : NULL;
-
-	if (waits == NIL)
-	{
-		settle_at(horizon, shape, bound);
-		return;
-	}
-	/* a higher bound that waits for the same ones is worth more */
-	if (last && same_names(waits, last->waits))
-	{
-		last->bound = *bound;
-		return;
-	}
-	note = palloc0(sizeof(NotedBound));
-	note->bound = *bound;
-	note->at = horizon->source_clock;
-	note->waits = waits;
-	horizon->noted = thin_out(lappend(horizon->noted, note));
 }
 
 /*
@@ -262,22 +174,22 @@ settle_or_note(Horizon *horizon, const Shape *shape, const Bound *bound, List *w
  * sequence has come so far), and told once.
  */
 static void
-cap_at_sequence(Source *source, const Job *job, const Shape *shape, Bound *bound)
+cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound)
 {
 	char	   *given_out;
 	Bound		last = {.is_set = true, .side = BOUND_AFTER};
 
-	if (shape->watermark_feed != FEED_SEQUENCE || !bound->is_set)
+	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, job->watermark));
+	given_out = facts_last_value(source, facts_sequences_query(source, track->name));
 	if (given_out == NULL)
 		return;
-	last.value = watermark_parse(shape->watermark, given_out);
-	if (bound_compare(shape->watermark, bound, &last) <= 0)
+	last.value = watermark_parse(track->type, given_out);
+	if (bound_compare(track->type, bound, &last) <= 0)
 		return;
-	catalog_event_once(job, "id_above_sequence", watermark_print(shape->watermark, bound->value),
+	catalog_event_once(job, "id_above_sequence", watermark_print(track->type, bound->value),
 					   psprintf("an id of the source, %s, is above what its sequence has given out, %s: the checkpoint stays below",
-								watermark_print(shape->watermark, bound->value), given_out));
+								watermark_print(track->type, bound->value), given_out));
 	*bound = last;
 }
 
@@ -287,106 +199,124 @@ cap_at_sequence(Source *source, const Job *job, const Shape *shape, Bound *bound
  * doubled.
  */
 static void
-note_clock_back(Horizon *horizon, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
-				const SourceState *state, const Bound *bound)
+note_clock_back(Track *track, const Job *job, const Shape *shape, const SourceState *state,
+				const Bound *bound)
 {
-	if (shape->watermark->type != TIMESTAMPTZOID || shape->nkeys == 0 ||
-		!checkpoint->bound.is_set ||
-		state->clock >= DatumGetTimestampTz(checkpoint->bound.value))
+	TimestampTz reached;
+
+	if (shape->nkeys == 0 || !track->reached.is_set ||
+		!watermark_instant(track->type, track->reached.value, &reached) || state->clock >= reached)
 		return;
-	horizon->restart = *bound;
-	catalog_event_once(job, "clock_went_back", watermark_print(shape->watermark, checkpoint->bound.value),
+	track->restart = *bound;
+	catalog_event_once(job, "clock_went_back", watermark_print(track->type, track->reached.value),
 					   psprintf("the source's clock shows %s, and the checkpoint was at %s: it goes back with the clock",
 								timestamptz_to_str(state->clock),
-								watermark_print(shape->watermark, checkpoint->bound.value)));
+								watermark_print(track->type, track->reached.value)));
+}
+
+/* the bound of a time: the clock less a margin, or the oldest start of who is open */
+static Bound
+open_bound(Horizon *horizon, Source *source, const Track *track, const SourceState *state,
+		   const Witness *witness)
+{
+	TimestampTz at = TimestampTzPlusMilliseconds(state->clock, -MARGIN_MS);
+
+	/* this very transaction may go on to write, where the source is here */
+	if (source->is_local)
+		at = Min(at, GetCurrentTransactionStartTimestamp());
+	if (witness->oldest_start < at)
+	{
+		at = witness->oldest_start;
+		horizon->held_back_by = witness->oldest;
+		horizon->held_since = at;
+	}
+	return clock_bound(source, track->type, at);
 }
 
 /* every row below was written by a transaction that is over */
 static void
-exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape, List *tracks,
 			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
 {
-	bool		by_time = shape->watermark->kind == WATERMARK_TIME;
-	Bound		bound = {0};
+	Bound		newest[MAX_TRACKS] = {0};
+	Bound		no_limit = {0};
 	Witness    *witness;
-	List	   *waits;
+	bool		same_epoch = checkpoint->epoch && strcmp(checkpoint->epoch, horizon->epoch) == 0;
 
-	if (!by_time)
+	for (int i = 0; i < list_length(tracks); i++)
 	{
-		bound = newest_bound(source, job, shape);
+		Track	   *track = list_nth(tracks, i);
+
+		if (track->type->kind == WATERMARK_TIME)
+			continue;
+		newest[i] = newest_bound(source, job, track, &no_limit);
 		if (!is_full)
-			require_forward(horizon, source, job, shape, checkpoint, state, &bound);
-		cap_at_sequence(source, job, shape, &bound);
+			require_forward(horizon, track, source, job, checkpoint, state, &newest[i]);
+		cap_at_sequence(source, job, track, &newest[i]);
 	}
 	witness = witness_open(source, state);
-	review_noted(horizon, shape, checkpoint, witness);
-
-	if (by_time)
+	for (int i = 0; i < list_length(tracks); i++)
 	{
-		TimestampTz at = TimestampTzPlusMilliseconds(state->clock, -MARGIN_MS);
+		Track	   *track = list_nth(tracks, i);
+		Bound		bound = newest[i];
+		List	   *waits;
 
-		/* this very transaction may go on to write, where the source is here */
-		if (source->is_local)
-			at = Min(at, GetCurrentTransactionStartTimestamp());
-		if (witness->oldest_start < at)
+		/* in another epoch, the names of virtual transactions are used again */
+		if (same_epoch)
+			track_review(track, witness->open);
+		if (track->type->kind == WATERMARK_TIME)
 		{
-			at = witness->oldest_start;
-			horizon->held_back_by = witness->oldest;
-			horizon->held_since = at;
+			bound = open_bound(horizon, source, track, state, witness);
+			note_clock_back(track, job, shape, state, &bound);
+			waits = list_concat_copy(witness->unknown, witness->prepared);
 		}
-		bound = time_bound(source, shape, at);
-		note_clock_back(horizon, job, shape, checkpoint, state, &bound);
-		waits = list_concat_copy(witness->unknown, witness->prepared);
+		else
+			waits = track->feed == FEED_SEQUENCE ? witness->writers : witness->others;
+		track_settle_or_note(track, &bound, waits, horizon->source_clock);
+		if (bound.is_set && waits != NIL && horizon->held_back_by == NULL)
+			horizon->held_back_by = psprintf("virtual transaction %s%s", (char *) linitial(waits),
+											 witness->prepared ? " (prepared)" : "");
 	}
-	else
-		waits = shape->watermark_feed == FEED_SEQUENCE ? witness->writers : witness->others;
-	if (bound.is_set)
-		settle_or_note(horizon, shape, &bound, waits);
-	if (waits != NIL && horizon->held_back_by == NULL)
-		horizon->held_back_by = psprintf("virtual transaction %s%s", (char *) linitial(waits),
-										 witness->prepared ? " (prepared)" : "");
 }
 
 /* nobody can tell who is open: what is old enough counts as settled */
 static void
-settled_by_age(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
-			   const Checkpoint *checkpoint, TimestampTz clock, bool by_clock)
+settled_by_age(Horizon *horizon, Source *source, const Job *job, List *tracks,
+			   TimestampTz clock, bool by_clock)
 {
 	TimestampTz settled = TimestampTzPlusMilliseconds(clock, -job->options->settle);
-	NotedBound *last = NULL;
-	Bound		newest;
 	ListCell   *lc;
 
-	if (shape->watermark->kind == WATERMARK_TIME && by_clock)
+	foreach(lc, tracks)
 	{
-		horizon->bound = time_bound(source, shape, settled);
-		return;
-	}
-	foreach(lc, checkpoint->noted)
-	{
-		NotedBound *note = lfirst(lc);
+		Track	   *track = lfirst(lc);
 
-		if (note->at <= settled && note->waits == NIL)
-			settle_at(horizon, shape, &note->bound);
+		if (track->type->kind == WATERMARK_TIME && by_clock)
+			track->bound = clock_bound(source, track->type, settled);
 		else
-			horizon->noted = lappend(horizon->noted, note);
-		last = note;
-	}
-	newest = newest_bound(source, job, shape);
-	if (newest.is_set &&
-		(last == NULL ||
-		 (bound_compare(shape->watermark, &newest, &last->bound) != 0 &&
-		  clock - last->at >= NOTE_INTERVAL_MS * INT64CONST(1000))))
-	{
-		NotedBound *note = palloc0(sizeof(NotedBound));
+		{
+			/* what the clock has not reached would hide what comes until then */
+			Bound		limit = clock_limit(source, track->type, clock, 0);
+			Bound		newest = newest_bound(source, job, track, &limit);
 
-		note->bound = newest;
-		note->at = clock;
-		horizon->noted = thin_out(lappend(horizon->noted, note));
+			track_settle_by_age(track, &newest, settled, clock);
+		}
 	}
-	else if (horizon->noted == NIL && last != NULL)
-		/* it has become the horizon, and says that this value is known */
-		horizon->noted = list_make1(last);
+}
+
+/* the options, but for those that do not decide which rows are read and what becomes of them */
+static char *
+deciding_options(const Job *job)
+{
+	static const char *const others[] = {
+		"batch_rows", "future_guard", "lock_timeout", "post_sql", "pre_sql", "settle",
+		"statement_timeout"
+	};
+	Datum		options = JsonbPGetDatum(job->options_json);
+
+	for (int i = 0; i < lengthof(others); i++)
+		options = DirectFunctionCall2(jsonb_delete, options, CStringGetTextDatum(others[i]));
+	return JsonbToCString(NULL, &DatumGetJsonbP(options)->root, VARSIZE(DatumGetPointer(options)));
 }
 
 /* everything that decides which rows are read and what becomes of them */
@@ -398,7 +328,7 @@ definition_hash(const Job *job, const Shape *shape, const char *relations)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "%u %s %u %s %s %s", job->source, job->source_name, job->target,
 					 strategy_name(job->strategy), job->watermark,
-					 JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json)));
+					 deciding_options(job));
 	for (int i = 0; i < shape->ncolumns; i++)
 		appendStringInfo(&buf, " %s %u %d", shape->columns[i].expression,
 						 shape->columns[i].type, shape->columns[i].is_key);
@@ -419,7 +349,8 @@ check_mark(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
 {
 	horizon->definition_hash = definition_hash(job, shape, state->relations);
 	/* what a function or another table says of a row may change without the row */
-	if (!state->is_table || (job->options->filter && !expression_is_plain(job->options->filter)))
+	if (!state->is_table ||
+		(!shape->by_xmin && job->options->filter && !expression_is_plain(job->options->filter)))
 		return;
 	source->with_xmin = true;
 	horizon->mark = state->oldest_xid;
@@ -439,46 +370,158 @@ plain_clock(Source *source)
 		: GetCurrentTransactionStartTimestamp();
 }
 
+/* what the job tracks: nothing, its watermark, or that and the fallback */
+static List *
+tracks_of(const Job *job, const Shape *shape, const Checkpoint *checkpoint)
+{
+	Track	   *track;
+	List	   *tracks;
+
+	if (shape->watermark == NULL)
+		return NIL;
+	track = palloc0(sizeof(Track));
+	track->name = job->watermark;
+	track->expression = shape->watermark_expression;
+	track->type = shape->watermark;
+	track->feed = shape->watermark_feed;
+	track->reached = checkpoint->bound;
+	track->was_noted = checkpoint->noted;
+	tracks = list_make1(track);
+	if (shape->fallback == NULL)
+		return tracks;
+	track = palloc0(sizeof(Track));
+	track->name = job->options->watermark_fallback;
+	track->expression = shape->fallback_expression;
+	track->type = shape->fallback;
+	track->feed = shape->fallback_feed;
+	track->reached = checkpoint->fallback;
+	track->was_noted = checkpoint->fallback_noted;
+	return lappend(tracks, track);
+}
+
+/* can the tracks be settled by looking at who is open? */
+static bool
+can_be_exact(const SourceState *state, List *tracks)
+{
+	ListCell   *lc;
+
+	if (state->in_recovery || !state->is_tables)
+		return false;
+	foreach(lc, tracks)
+	{
+		Track	   *track = lfirst(lc);
+
+		if (track->type->kind == WATERMARK_ORDERED ||
+			(track->type->kind == WATERMARK_NUMBER && track->feed == FEED_CACHE))
+			return false;
+	}
+	return true;
+}
+
+/* the settled horizon of what has bounds */
+static void
+settle_tracks(Horizon *horizon, Source *source, const Job *job, const Shape *shape, List *tracks,
+			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
+{
+	TimestampTz clock = state->clock;
+
+	if (can_be_exact(state, tracks))
+	{
+		horizon->guarantee = "exact";
+		check_mark(horizon, source, job, shape, checkpoint, state);
+		exact_horizon(horizon, source, job, shape, tracks, checkpoint, state, is_full);
+		return;
+	}
+	/* a standby that has replayed nothing since it started may be far behind */
+	if (state->in_recovery && state->replayed_to == 0)
+		return;
+	if (state->in_recovery)
+		clock = Min(clock, state->replayed_to);
+	settled_by_age(horizon, source, job, tracks, clock, !state->is_refreshed);
+}
+
+/*
+ * The watermark xmin needs no bounds: what is not older than the last run's mark
+ * is read again. A snapshot's own xmin is as exact on a standby, and for a
+ * transaction that has taken its snapshot before.
+ */
+static void
+observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
+			 const Checkpoint *checkpoint, const SourceState *state)
+{
+	if (!state->is_table || !state->is_tables)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("source %s does not tell which transaction wrote a row", job->source_name),
+				 errdetail("It is no table, or a partition of it is none."),
+				 errhint("Track a column by watermark => '…', or use strategy full.")));
+	horizon->guarantee = "exact";
+	check_mark(horizon, source, job, shape, checkpoint, state);
+	/* the next to be over may be the newest there is, and open all the same */
+	horizon->held_back_by = witness_of_xid(source, state->oldest_xid, &horizon->held_since);
+	if (horizon->held_back_by == NULL && state->oldest_xid < state->next_xid)
+		horizon->held_back_by = psprintf("transaction " UINT64_FORMAT, state->oldest_xid);
+}
+
 Horizon *
 horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 				bool is_full)
 {
 	Horizon    *horizon = palloc0(sizeof(Horizon));
+	List	   *tracks = tracks_of(job, shape, checkpoint);
 	SourceState *state;
+	Track	   *track;
 
 	horizon->guarantee = "settle";
 	horizon->source_clock = plain_clock(source);
-	if (shape->watermark == NULL)
+	if (tracks == NIL && !shape->by_xmin)
 		return horizon;
-	if (!witness_possible(source))
-	{
-		settled_by_age(horizon, source, job, shape, checkpoint, horizon->source_clock,
+	if (!shape->by_xmin && !witness_possible(source))
+		settled_by_age(horizon, source, job, tracks, horizon->source_clock,
 					   get_rel_relkind(job->source) != RELKIND_MATVIEW);
-		return horizon;
-	}
-
-	state = witness_state(source);
-	horizon->source_clock = state->clock;
-	horizon->epoch = state->epoch;
-	if (!is_full)
-		require_same_server(job, checkpoint, state);
-	if (state->in_recovery || !state->is_tables || shape->watermark->kind == WATERMARK_ORDERED ||
-		(shape->watermark->kind == WATERMARK_NUMBER && shape->watermark_feed == FEED_CACHE))
-	{
-		TimestampTz clock = state->clock;
-
-		/* one that has replayed nothing since it started may be far behind */
-		if (state->in_recovery && state->replayed_to == 0)
-			return horizon;
-		if (state->in_recovery)
-			clock = Min(clock, state->replayed_to);
-		settled_by_age(horizon, source, job, shape, checkpoint, clock, !state->is_refreshed);
-	}
 	else
 	{
-		horizon->guarantee = "exact";
-		check_mark(horizon, source, job, shape, checkpoint, state);
-		exact_horizon(horizon, source, job, shape, checkpoint, state, is_full);
+		state = witness_state(source);
+		horizon->source_clock = state->clock;
+		horizon->epoch = state->epoch;
+		if (!is_full)
+			require_same_server(horizon, job, checkpoint, state);
+		if (shape->by_xmin)
+			observe_xmin(horizon, source, job, shape, checkpoint, state);
+		else
+			settle_tracks(horizon, source, job, shape, tracks, checkpoint, state, is_full);
+	}
+	if (tracks == NIL)
+		return horizon;
+	track = linitial(tracks);
+	horizon->bound = track->bound;
+	horizon->noted = track->noted;
+	horizon->restart = track->restart;
+	horizon->future = clock_limit(source, track->type, horizon->source_clock,
+								  job->options->future_guard);
+	if (list_length(tracks) > 1)
+	{
+		track = lsecond(tracks);
+		horizon->fallback = track->bound;
+		horizon->fallback_noted = track->noted;
+		horizon->fallback_restart = track->restart;
 	}
 	return horizon;
+}
+
+void
+horizon_correct(const Horizon *horizon, Checkpoint *checkpoint)
+{
+	if (horizon->restart.is_set)
+		checkpoint->bound = horizon->restart;
+	if (horizon->fallback_restart.is_set)
+		checkpoint->fallback = horizon->fallback_restart;
+	if (horizon->reread)
+		checkpoint->bound.is_set = checkpoint->fallback.is_set = false;
+	if (!horizon->mark_holds)
+	{
+		checkpoint->seen.is_set = false;
+		checkpoint->seen_null = false;
+		checkpoint->mark = 0;
+	}
 }

@@ -21,6 +21,11 @@ typedef struct Horizon
 	const char *epoch;			/* of the source: while it stays, virtual transactions keep their names */
 	List	   *noted;			/* of NotedBound *, for the checkpoint */
 	Bound		restart;		/* set: the source went back, by consent, and the checkpoint goes with it */
+	bool		reread;			/* everything has to be read again */
+	Bound		fallback;		/* as bound, noted and restart: for the id of rows without a watermark */
+	List	   *fallback_noted;
+	Bound		fallback_restart;
+	Bound		future;			/* set: watermarks above count neither for the checkpoint nor for the lag */
 	uint64		mark;			/* each transaction of the source below this xid8 is over; 0: not known */
 	bool		mark_holds;		/* and the checkpoint's own mark still tells what was seen */
 	char	   *definition_hash;
@@ -30,9 +35,12 @@ typedef struct Horizon
 /*
  * Must be called before the snapshot that reads the rows is taken. 55000 where
  * the source is not what the checkpoint was made for (another server, ids that
- * went backwards), unless everything is read anyway (is_full).
+ * went backwards, a new timeline without a key), unless everything is read anyway (is_full).
  */
 extern Horizon *horizon_observe(Source *source, const Job *job, const Shape *shape,
 								const Checkpoint *checkpoint, bool is_full);
+
+/* what was found out about the source takes the checkpoint back, or the mark away */
+extern void horizon_correct(const Horizon *horizon, Checkpoint *checkpoint);
 
 #endif							/* INCLOAD_HORIZON_H */

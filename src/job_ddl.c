@@ -1,10 +1,6 @@
 /*
  * job_ddl.c
  *		Creating, altering, pausing and dropping jobs.
- *
- * A job is tried out before it is stored: its source is connected to, its
- * query prepared there, its shape built. What cannot work is refused here and
- * not in the night.
  */
 #include "postgres.h"
 
@@ -25,18 +21,11 @@
 
 #include "catalog.h"
 #include "compat.h"
-#include "facts.h"
 #include "job.h"
+#include "job_trial.h"
 #include "names.h"
-#include "query.h"
 #include "role.h"
 #include "run.h"
-#include "shape.h"
-#include "source.h"
-#include "suggest.h"
-#include "target.h"
-#include "trouble.h"
-#include "window.h"
 
 /* a name that can stand in messages, lock listings and metrics without quoting trouble */
 static void
@@ -117,228 +106,6 @@ empty_object(void)
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
 }
 
-/* what was chosen for the user, and why */
-static void
-report_choice(const Suggestion *choice)
-{
-	ereport(NOTICE,
-			(errmsg("%s %s: %s", choice->kind, choice->candidate, choice->reason)));
-}
-
-/* fills in what was not given, as incload_suggest says */
-static void
-choose_missing(Source *source, Job *job, bool given_strategy, bool given_key)
-{
-	List	   *suggestions;
-	Suggestion *choice;
-
-	if (given_strategy && (given_key || job->key != NIL) &&
-		(job->watermark != NULL || job->strategy == STRATEGY_FULL))
-		return;
-
-	suggestions = suggest(source, job, given_strategy);
-	choice = suggest_chosen(suggestions, "key");
-	if (job->key == NIL && !given_key && choice)
-	{
-		job->key = choice->names;
-		report_choice(choice);
-	}
-	choice = suggest_chosen(suggestions, "strategy");
-	if (!given_strategy && choice)
-	{
-		job->strategy = strategy_parse(choice->candidate);
-		report_choice(choice);
-	}
-	choice = suggest_chosen(suggestions, "watermark");
-	if (job->strategy != STRATEGY_FULL && job->watermark == NULL && choice)
-	{
-		job->watermark = choice->candidate;
-		report_choice(choice);
-	}
-}
-
-/* combinations that can never work, whatever source and target are */
-static void
-check_combination(const Job *job)
-{
-	if (job->strategy == STRATEGY_UPSERT && job->key == NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("strategy upsert needs a key"),
-				 errdetail("Neither target %s nor source %s has a primary key that says which columns identify a row.",
-						   job->target_name, job->source_name),
-				 errhint("Name them: key => '{id}'.")));
-	if (job->strategy != STRATEGY_FULL && job->watermark == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("strategy %s needs a watermark", strategy_name(job->strategy)),
-				 errdetail("No column of source %s looks like one.", job->source_name),
-				 errhint("Name a column that grows with every change: watermark => 'updated_at'; or use strategy full.")));
-	if (job->strategy == STRATEGY_FULL && job->watermark != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("strategy full takes no watermark"),
-				 errdetail("Every run reads the whole source."),
-				 errhint("Leave the watermark out, or use strategy upsert.")));
-	if (job->strategy == STRATEGY_FULL && job->options->start_at)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"start_at\" needs a watermark"),
-				 errdetail("Strategy full reads the whole source."),
-				 errhint("Use the option \"filter\".")));
-	if (job->key == NIL && job->options->lookback != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"lookback\" needs a key"),
-				 errdetail("Without one, a row that is read again would be inserted again."),
-				 errhint("Name a key, or leave the option out.")));
-	if (job->strategy == STRATEGY_FULL && job->options->lookback != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"lookback\" needs a watermark"),
-				 errdetail("Strategy full reads the whole source."),
-				 errhint("Leave the option out.")));
-	if (job->key == NIL && job->options->null_watermark == NULL_WATERMARK_ALWAYS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"null_watermark\" cannot be \"always\" without a key"),
-				 errdetail("Every run would insert the rows without a watermark once more."),
-				 errhint("Name a key, or set it to \"skip\" or \"error\".")));
-	if (job->key == NIL && job->options->full_refresh_mode == FULL_REFRESH_MERGE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"full_refresh_mode\" cannot be \"merge\" without a key"),
-				 errdetail("Rows are merged by key."),
-				 errhint("Name a key, or set it to \"truncate\".")));
-}
-
-/* some value of a watermark's type, to try out an option on */
-static Datum
-sample_value(const WatermarkType *type)
-{
-	return watermark_parse(type, type->kind == WATERMARK_TIME ? "2000-01-01"
-						   : type->type == UUIDOID ? "00000000-0000-0000-0000-000000000000"
-						   : type->type == PG_LSNOID ? "0/0" : "0");
-}
-
-/* SQL that is no SQL is said now, and not by the first run */
-static void
-try_out_sql(const char *option, const char *sql)
-{
-	Trouble		trouble;
-
-	if (sql == NULL)
-		return;
-	trouble_begin(&trouble, psprintf("The option \"%s\" is: %s", option, sql),
-				  "Give one or more SQL statements.");
-	(void) raw_parser(sql, RAW_PARSE_DEFAULT);
-	trouble_end(&trouble);
-}
-
-/* "now" and "today", and a time in this session's zone, mean what they mean at this moment */
-static void
-fix_start(Job *job, char *value)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfoString(&buf, "{\"start_at\": ");
-	escape_json(&buf, value);
-	appendStringInfoChar(&buf, '}');
-	job->options_json = options_merge(job->options_json,
-									  DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(buf.data))));
-	job->options->start_at = value;
-}
-
-/* options whose form only the watermark's type knows */
-static void
-try_out_values(Source *source, Job *job, const WatermarkType *type)
-{
-	Trouble		trouble;
-
-	trouble_begin(&trouble, psprintf("It is a value in the options, for watermark %s.", job->watermark),
-				  psprintf("\"start_at\" is a value of type %s, \"lookback\" a difference of two.", type->sql_name));
-	if (job->options->start_at)
-		fix_start(job, watermark_print(type, watermark_parse(type, job->options->start_at)));
-	if (job->options->source_timezone)
-		(void) source_ask_catalog(source, psprintf("SELECT pg_catalog.timezone(%s, pg_catalog.now())",
-												   quote_literal_cstr(job->options->source_timezone)));
-	if (job->options->lookback)
-		(void) watermark_subtract(type, sample_value(type), job->options->lookback);
-	trouble_end(&trouble);
-}
-
-/* plans the query that reads: that asks for the rights on what it names */
-static void
-try_out_query(Source *source, const Job *job, const Shape *shape)
-{
-	Window		everything = {.with_null = true};
-	char	   *sql = query_read(shape, source, job->options->filter, &everything, READ_ANY_ORDER, 0);
-	Trouble		trouble;
-
-	trouble_begin(&trouble, psprintf("The source is read with: %s", sql),
-				  "GRANT what lacks, at the source, or leave columns out: {\"exclude\": […]}.");
-	(void) facts_plan(source, sql);
-	trouble_end(&trouble);
-}
-
-/* makes the target if it is missing, and tries the job out against both sides */
-static void
-try_out(Source *source, Job *job)
-{
-	Shape	   *shape;
-
-	if (!OidIsValid(job->target))
-	{
-		List	   *columns = shape_source_columns(job);
-		Oid			ignored_type;
-		Oid			ignored_collation;
-
-		shape_describe(source, job, columns, &ignored_type, &ignored_collation);
-		job->target = target_create(job->target_name, columns, job->key);
-		job->target_name = relation_qualified_name(job->target);
-		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
-	}
-	target_require_writable(job, job->strategy == STRATEGY_FULL);
-	shape = shape_build(source, job);
-	if (shape->watermark)
-		try_out_values(source, job, shape->watermark);
-	try_out_query(source, job, shape);
-	try_out_sql("pre_sql", job->options->pre_sql);
-	try_out_sql("post_sql", job->options->post_sql);
-}
-
-/* resolves names, chooses what is missing, and refuses what cannot work */
-static void
-complete_job(Job *job, bool given_strategy, bool given_key)
-{
-	RoleBracket bracket;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "incload job", ALLOCSET_SMALL_SIZES);
-	Source	   *source;
-	Trouble		trouble;
-
-	role_enter_owner(&bracket, job->owner, job->search_path);
-	trouble_begin(&trouble, psprintf("Job \"%s\" was tried out, from source %s to target %s, and nothing is stored.",
-									 job->name, job->source_name, job->target_name),
-				  "See that source and target have what the job names, and that its owner may use it.");
-	job->source = relation_require_source(job->source_name);
-	job->source_name = relation_qualified_name(job->source);
-	job->target = relation_oid_or_invalid(job->target_name);
-	if (OidIsValid(job->target))
-	{
-		job->target_name = relation_qualified_name(job->target);
-		if (job->key == NIL && !given_key)
-			job->key = target_primary_key(job->target);
-	}
-	source = source_connect(job, context);
-	choose_missing(source, job, given_strategy, given_key);
-	check_combination(job);
-	try_out(source, job);
-	source_release(source);
-	trouble_end(&trouble);
-	role_leave(&bracket);
-}
-
 static void
 report_taken(const char *name)
 {
@@ -390,7 +157,7 @@ incload_create_job(PG_FUNCTION_ARGS)
 	job->search_path = pstrdup(namespace_search_path);
 	job->enabled = true;
 
-	complete_job(job, strategy != NULL, !PG_ARGISNULL(5));
+	job_try_out(job, strategy != NULL, !PG_ARGISNULL(5));
 	/* another session may have been quicker */
 	if (!catalog_insert_job(job))
 		report_taken(job->name);
@@ -424,6 +191,12 @@ change_owner(Job *job, const char *owner_name)
 	job->owner_name = pstrdup(owner_name);
 }
 
+static bool
+same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
 /* does the job, as it is now, read other rows than before, or in another order? */
 static bool
 changes_reading(const Job *old, const Job *new)
@@ -435,13 +208,9 @@ changes_reading(const Job *old, const Job *new)
 		 strcmp(old->stored_database, role_database_identity()) == 0) ||
 		(old->watermark == NULL) != (new->watermark == NULL) ||
 		(old->watermark && strcmp(old->watermark, new->watermark) != 0) ||
+		old->options->watermark_kind != new->options->watermark_kind ||
+		!same_text(old->options->watermark_fallback, new->options->watermark_fallback) ||
 		!same_names(old->key, new->key);
-}
-
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
 /* would the rows loaded so far be others, or have other values, by the new options? */
@@ -504,7 +273,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	else
 		job_require_owner(job);
 
-	complete_job(job, true, true);
+	job_try_out(job, true, true);
 	catalog_update_job(job);
 	if (changes_reading(old, job))
 	{
@@ -584,7 +353,7 @@ incload_accept_source(PG_FUNCTION_ARGS)
 	row->seen = row->mark = NULL;
 	row->seen_tie_key = NIL;
 	row->seen_null = false;
-	row->noted_bounds = "[]";
+	row->noted_bounds = row->fallback_noted = "[]";
 	catalog_write_checkpoint(job->id, row);
 	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
 				  details);

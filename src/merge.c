@@ -92,16 +92,31 @@ merge_key_condition(const Shape *shape, const char *left, const char *right)
 	return buf.data;
 }
 
+/* "ROW(left…)::record <operator> ROW(right…)::record" */
+static char *
+compare_images(const char *left, const char *operator, const char *right)
+{
+	return psprintf("ROW(%s)::pg_catalog.record OPERATOR(pg_catalog.%s) ROW(%s)::pg_catalog.record",
+					left, operator, right);
+}
+
 char *
-merge_differs_condition(const Shape *shape, const char *left, const char *right)
+merge_update_condition(const Job *job, const Shape *shape, const char *left, const char *right)
 {
 	char	   *l = column_list(shape, psprintf("%s.", left), true);
 	char	   *r = column_list(shape, psprintf("%s.", right), true);
+	const char *w;
 
 	if (l[0] == '\0')
 		return NULL;
-	return psprintf("ROW(%s)::pg_catalog.record OPERATOR(pg_catalog.*<>) ROW(%s)::pg_catalog.record",
-					l, r);
+	if (!job->options->only_newer)
+		return compare_images(l, "*<>", r);
+	/* of two versions with one watermark the greater image wins, in whatever order they come */
+	w = quote_identifier(shape->columns[shape->watermark_position].name);
+	return psprintf("(%s.%s OPERATOR(pg_catalog.>) %s.%s OR (%s.%s IS NULL AND %s.%s IS NOT NULL)"
+					" OR (%s.%s IS NOT DISTINCT FROM %s.%s AND %s))",
+					right, w, left, w, left, w, right, w, left, w, right, w,
+					compare_images(r, "*>", l));
 }
 
 char *
@@ -121,7 +136,7 @@ merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode)
 
 	appendStringInfo(&buf, "MERGE INTO %s AS t USING " STAGE_NAME " AS s ON %s",
 					 target, merge_key_condition(shape, "t", "s"));
-	differs = merge_differs_condition(shape, "t", "s");
+	differs = merge_update_condition(job, shape, "t", "s");
 	if (mode == APPLY_MERGE && differs != NULL)
 	{
 		appendStringInfo(&buf, " WHEN MATCHED AND %s THEN UPDATE SET ", differs);
@@ -151,7 +166,7 @@ differing_statement(const Job *job, const Shape *shape)
 {
 	return psprintf("SELECT FROM " STAGE_NAME " AS s JOIN %s AS t ON %s WHERE %s",
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
-					merge_differs_condition(shape, "t", "s"));
+					merge_update_condition(job, shape, "t", "s"));
 }
 
 /* can a trigger keep a row of the target from being updated? */
@@ -238,7 +253,7 @@ delete_differing_statement(const Job *job, const Shape *shape)
 {
 	return psprintf("DELETE FROM %s AS t USING " STAGE_NAME " AS s WHERE %s AND %s",
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
-					merge_differs_condition(shape, "t", "s"));
+					merge_update_condition(job, shape, "t", "s"));
 }
 
 /*
@@ -307,7 +322,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	int64		suppressed;
 	ExecuteCounts done;
 
-	if (mode == APPLY_MERGE && merge_differs_condition(shape, "t", "s") != NULL &&
+	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
 		may_suppress_updates(job->target))
 		differing = execute_statement(differing_statement(job, shape), environment,
 									  NULL).processed;

@@ -33,8 +33,13 @@ typedef enum ApplyMode
 /* "left and right have the same key", by the key types' own equality */
 extern char *merge_key_condition(const Shape *shape, const char *left, const char *right);
 
-/* "left and right differ in what may be set"; NULL where there is nothing to set */
-extern char *merge_differs_condition(const Shape *shape, const char *left, const char *right);
+/*
+ * "what is set in the target's row (left) is to be replaced by the source's
+ * (right)": they differ, and with the option only_newer the source's is the
+ * newer version. NULL where there is nothing to set.
+ */
+extern char *merge_update_condition(const Job *job, const Shape *shape, const char *left,
+									const char *right);
 
 extern ApplyMode merge_mode(const Job *job, const Shape *shape);
 

@@ -24,6 +24,7 @@ typedef enum OptionForm
 	OPTION_TEXT,				/* char *: any string but an empty one */
 	OPTION_CHOICE,				/* int: one of a list of words */
 	OPTION_ROWS,				/* int64: a whole number from 1 */
+	OPTION_SWITCH,				/* bool: true or false */
 	OPTION_NAMES,				/* List of char *: an array of strings */
 	OPTION_EXPRESSIONS,			/* List of Transform *: an object of strings */
 	OPTION_DURATION				/* int64 milliseconds: an interval */
@@ -34,7 +35,7 @@ typedef struct OptionRule
 	const char *name;
 	OptionForm	form;
 	size_t		place;			/* offset in JobOptions */
-	const char *words[4];		/* for a choice: the values 1, 2 and 3 */
+	const char *words[5];		/* for a choice: the values from 1 on */
 	int64		preset;			/* the value when not set, for numbers */
 	const char *preset_text;	/* the same for people */
 	const char *meaning;
@@ -43,6 +44,14 @@ typedef struct OptionRule
 #define PLACE(field) offsetof(JobOptions, field)
 
 static const OptionRule rules[] = {
+	{"watermark_kind", OPTION_CHOICE, PLACE(watermark_kind), {"time", "id", "epoch_s", "epoch_ms"}, 0, "by its type",
+	"what a watermark's value is: a time, an id, or seconds or milliseconds since 1970 in a number"},
+	{"watermark_fallback", OPTION_TEXT, PLACE(watermark_fallback), {0}, 0, NULL,
+	"an id that grows, tracked beside the watermark for rows whose watermark is NULL"},
+	{"future_guard", OPTION_DURATION, PLACE(future_guard), {0}, 300000, "5 minutes",
+	"a watermark further ahead of the source's clock is loaded and reported, and counts neither for the checkpoint nor for the lag"},
+	{"only_newer", OPTION_SWITCH, PLACE(only_newer), {0}, 0, "false",
+	"for a source that is a log of versions: a version with an older watermark never overwrites a newer one"},
 	{"start_at", OPTION_TEXT, PLACE(start_at), {0}, 0, NULL,
 	"watermark at which the first run starts, inclusive"},
 	{"lookback", OPTION_TEXT, PLACE(lookback), {0}, 0, "15 minutes for a time with a key, else 0",
@@ -83,6 +92,7 @@ static const char *const form_names[] = {
 	[OPTION_TEXT] = "text",
 	[OPTION_CHOICE] = "choice",
 	[OPTION_ROWS] = "integer",
+	[OPTION_SWITCH] = "boolean",
 	[OPTION_NAMES] = "text[]",
 	[OPTION_EXPRESSIONS] = "object",
 	[OPTION_DURATION] = "interval",
@@ -224,6 +234,14 @@ parse_duration(const OptionRule *rule, JsonbValue *value)
 	return ms;
 }
 
+static bool
+parse_switch(const OptionRule *rule, JsonbValue *value)
+{
+	if (value->type != jbvBool)
+		bad_value(rule, "true or false");
+	return value->val.boolean;
+}
+
 static List *
 parse_names(const OptionRule *rule, JsonbValue *value)
 {
@@ -289,6 +307,9 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 			break;
 		case OPTION_ROWS:
 			*(int64 *) place = parse_rows(rule, value);
+			break;
+		case OPTION_SWITCH:
+			*(bool *) place = parse_switch(rule, value);
 			break;
 		case OPTION_NAMES:
 			*(List **) place = parse_names(rule, value);

@@ -18,6 +18,16 @@ typedef enum NullWatermark
 	NULL_WATERMARK_ERROR		/* such a row fails the run */
 } NullWatermark;
 
+/* WatermarkReading: what a value of the watermark is to the horizon */
+typedef enum WatermarkReading
+{
+	READING_BY_TYPE,
+	READING_TIME,
+	READING_ID,
+	READING_EPOCH_S,			/* seconds since 1970, in a number */
+	READING_EPOCH_MS			/* milliseconds since 1970 */
+} WatermarkReading;
+
 typedef enum ReaderChoice
 {
 	READER_AUTO,				/* copy for a postgres_fdw table, else relation */
@@ -42,6 +52,10 @@ typedef struct Transform
 /* JobOptions: every option, set or default; NULL and NIL mean not set */
 typedef struct JobOptions
 {
+	char	   *watermark_fallback;
+	int			watermark_kind; /* WatermarkReading */
+	int64		future_guard;	/* milliseconds */
+	bool		only_newer;
 	char	   *start_at;
 	char	   *lookback;		/* an interval or a number, as the watermark is */
 	int64		settle;			/* milliseconds */

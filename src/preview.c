@@ -88,7 +88,7 @@ compare_statement(const Outlook *outlook, int max_rows)
 	if (outlook->mode != APPLY_INSERT)
 		found = psprintf("t.%s IS NOT NULL", quote_identifier(shape->columns[shape->key[0]].name));
 	if (outlook->mode == APPLY_MERGE)
-		differs = merge_differs_condition(shape, "t", "s");
+		differs = merge_update_condition(outlook->job, shape, "t", "s");
 
 	initStringInfo(&columns);
 	for (int i = 0; i < shape->desc->natts; i++)

@@ -151,13 +151,30 @@ written_since(const char *xmin, uint64 mark)
 					xmin, (uint32) mark);
 }
 
-/* rows without a watermark, as far as they were not seen */
+/* does the window leave out some of the rows without a watermark that it is about? */
+static bool
+narrows_null(const Window *window, const char *news)
+{
+	return window->null_low.is_set || (window->seen_null && news);
+}
+
+/* rows without a watermark, as far as they are not loaded or were not seen */
 static char *
 null_condition(const Shape *shape, const Window *window, const char *news)
 {
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "%s IS NULL", shape->watermark_expression);
+	if (!narrows_null(window, news))
+		return buf.data;
+	if (window->null_low.is_set)
+		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.>) %s OR %s IS NULL)", shape->fallback_expression,
+						 watermark_literal(shape->fallback, window->null_low.value),
+						 shape->fallback_expression);
 	if (window->seen_null && news)
-		return psprintf("(%s IS NULL AND %s)", shape->watermark_expression, news);
-	return psprintf("%s IS NULL", shape->watermark_expression);
+		appendStringInfo(&buf, " AND %s", news);
+	return psprintf("(%s)", buf.data);
 }
 
 /* the conditions on the watermark, or nothing where every row is wanted */
@@ -168,6 +185,8 @@ window_condition(const Shape *shape, const Source *source, const Window *window)
 	char	   *news = window->mark != 0 && source->with_xmin
 		? written_since(source->xmin, window->mark) : NULL;
 
+	if (shape->by_xmin)
+		return news;
 	if (shape->watermark == NULL)
 		return NULL;
 	if (window->only_null)
@@ -189,11 +208,11 @@ window_condition(const Shape *shape, const Source *source, const Window *window)
 	}
 	if (buf.len == 0)
 	{
-		if (window->with_null)
+		if (window->with_null && !narrows_null(window, news))
 			return NULL;
 		appendStringInfo(&buf, "%s IS NOT NULL", shape->watermark_expression);
 	}
-	else if (window->with_null)
+	if (window->with_null)
 		return psprintf("(%s OR %s)", buf.data, null_condition(shape, window, news));
 	return buf.data;
 }
@@ -245,22 +264,35 @@ query_read(const Shape *shape, Source *source, const char *filter,
 			appendStringInfo(&buf, " FETCH FIRST " INT64_FORMAT " ROWS %s", limit,
 							 shape->key_is_portable ? "ONLY" : "WITH TIES");
 	}
-	else if (limit > 0)
-		appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
+	else
+	{
+		/* of two rows with one key, the later transaction's comes last */
+		if (order == READ_BY_WATERMARK && shape->by_xmin && source->with_xmin && !shape->key_is_unique)
+			appendStringInfo(&buf, " ORDER BY pg_catalog.age(%s) DESC", source->xmin);
+		if (limit > 0)
+			appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
+	}
 	return buf.data;
 }
 
 char *
-query_newest(const Shape *shape, const char *from, const char *filter)
+query_newest(const WatermarkType *type, const char *expression, const Bound *limit,
+			 const char *from, const char *filter)
 {
 	StringInfoData buf;
+	char	   *condition;
 
+	/* NaN and Infinity sort above all there will ever be */
+	if (limit->is_set)
+		condition = psprintf("%s OPERATOR(pg_catalog.<=) %s", expression,
+							 watermark_literal(type, limit->value));
+	else if (type->type == NUMERICOID)
+		condition = psprintf("%s::pg_catalog.text NOT IN ('NaN', 'Infinity')", expression);
+	else
+		condition = psprintf("%s IS NOT NULL", expression);
 	initStringInfo(&buf);
-	appendStringInfo(&buf, "SELECT %s FROM %s", shape->watermark_expression, from);
-	/* these sort above all there will ever be */
-	append_where(&buf, filter, shape->watermark->type == NUMERICOID
-				 ? psprintf("%s::pg_catalog.text NOT IN ('NaN', 'Infinity')", shape->watermark_expression)
-				 : psprintf("%s IS NOT NULL", shape->watermark_expression));
+	appendStringInfo(&buf, "SELECT %s FROM %s", expression, from);
+	append_where(&buf, filter, condition);
 	appendStringInfoString(&buf, " ORDER BY 1 DESC LIMIT 1");
 	return buf.data;
 }

@@ -23,8 +23,9 @@ typedef enum ReadOrder
 extern char *query_read(const Shape *shape, struct Source *source, const char *filter,
 						const struct Window *window, ReadOrder order, int64 limit);
 
-/* one row with the newest watermark (and no other) that the filter lets through */
-extern char *query_newest(const Shape *shape, const char *from, const char *filter);
+/* one row with the newest value of a watermark, or of a fallback, that the filter lets through */
+extern char *query_newest(const WatermarkType *type, const char *expression, const Bound *limit,
+						  const char *from, const char *filter);
 
 /* a query of the given columns and the watermark, for its types alone */
 extern char *query_describe(List *columns, const char *watermark_expression,

@@ -27,6 +27,7 @@
 #include "names.h"
 #include "query.h"
 #include "shape.h"
+#include "shape_watermark.h"
 #include "source.h"
 #include "trouble.h"
 
@@ -48,9 +49,8 @@ relation_column_names(Oid relation)
 	return names;
 }
 
-/* an unknown column, with the nearest name for a hint */
-static void
-unknown_column(const char *side, const char *relation, List *names, const char *wanted,
+void
+shape_unknown_column(const char *side, const char *relation, List *names, const char *wanted,
 			   const char *role)
 {
 	const char *nearest = nearest_name(names, wanted);
@@ -63,14 +63,14 @@ unknown_column(const char *side, const char *relation, List *names, const char *
 			 : errhint("Column names are taken as they are written, without quotes.")));
 }
 
-static void
-require_columns(const Job *job, List *names, List *wanted, const char *role)
+void
+shape_require_columns(const Job *job, List *names, List *wanted, const char *role)
 {
 	ListCell   *lc;
 
 	foreach(lc, wanted)
 		if (!name_in_list(names, lfirst(lc)))
-			unknown_column("source", job->source_name, names, lfirst(lc), role);
+			shape_unknown_column("source", job->source_name, names, lfirst(lc), role);
 }
 
 static LoadColumn *
@@ -94,8 +94,8 @@ shape_source_columns(const Job *job)
 	List	   *transformed = NIL;
 	ListCell   *lc;
 
-	require_columns(job, names, options->columns, "option \"columns\"");
-	require_columns(job, names, options->exclude, "option \"exclude\"");
+	shape_require_columns(job, names, options->columns, "option \"columns\"");
+	shape_require_columns(job, names, options->exclude, "option \"exclude\"");
 
 	foreach(lc, options->transforms)
 		transformed = lappend(transformed, ((Transform *) lfirst(lc))->column);
@@ -125,32 +125,6 @@ shape_source_columns(const Job *job)
 				 errdetail("The options leave out every column of %s.", job->source_name),
 				 errhint("Change the option \"columns\" or \"exclude\".")));
 	return columns;
-}
-
-char *
-shape_watermark_expression(const Job *job)
-{
-	List	   *names;
-
-	if (job->strategy == STRATEGY_FULL || job->watermark == NULL)
-		return NULL;
-	names = relation_column_names(job->source);
-	if (name_in_list(names, job->watermark))
-		return pstrdup(quote_identifier(job->watermark));
-	if (job->watermark[0] == '(')
-	{
-		char	   *expression = expression_embed(job->watermark, "the watermark");
-
-		if (!expression_names_column(job->watermark))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("watermark %s depends on no column", job->watermark),
-					 errdetail("It is the same for every row, or another one each time."),
-					 errhint("Name a column, or write an expression over columns of %s.", job->source_name)));
-		return expression;
-	}
-	unknown_column("source", job->source_name, names, job->watermark, "watermark");
-	return NULL;				/* keep compiler quiet */
 }
 
 /*
@@ -406,8 +380,8 @@ require_defaults(const Job *job, Relation target, List *columns)
 	}
 }
 
-static int
-column_position(const Shape *shape, const char *name)
+int
+shape_column_position(const Shape *shape, const char *name)
 {
 	for (int i = 0; i < shape->ncolumns; i++)
 		if (strcmp(shape->columns[i].name, name) == 0)
@@ -426,14 +400,14 @@ match_key(const Job *job, Shape *shape)
 	foreach(lc, job->key)
 	{
 		char	   *name = lfirst(lc);
-		int			position = column_position(shape, name);
+		int			position = shape_column_position(shape, name);
 		Oid			type;
 
 		if (get_attnum(job->target, name) == InvalidAttrNumber)
-			unknown_column("target", job->target_name, relation_column_names(job->target),
+			shape_unknown_column("target", job->target_name, relation_column_names(job->target),
 						   name, "key");
 		if (position < 0)
-			unknown_column("source", job->source_name, relation_column_names(job->source),
+			shape_unknown_column("source", job->source_name, relation_column_names(job->source),
 						   name, "key");
 		for (int i = 0; i < shape->nkeys; i++)
 			if (shape->key[i] == position)
@@ -458,39 +432,6 @@ match_key(const Job *job, Shape *shape)
 	}
 }
 
-/* is a value staged in the target's type still the one that the source has? */
-static bool
-keeps_digits(const LoadColumn *column)
-{
-	int32		typmod = column->typmod;
-
-	(void) getBaseTypeAndTypmod(column->type, &typmod);
-	return typmod == -1 || typmod == column->source_typmod;
-}
-
-static void
-match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
-{
-	int			position;
-
-	shape->watermark_position = -1;
-	shape->watermark_expression = shape_watermark_expression(job);
-	if (shape->watermark_expression == NULL)
-		return;
-	shape->watermark = watermark_type(type, collation);
-	shape->watermark_position = shape->ncolumns;
-	shape->watermark_name = pstrdup("incload_watermark");
-	while (column_position(shape, shape->watermark_name) >= 0)
-		shape->watermark_name = psprintf("%s_", shape->watermark_name);
-
-	position = column_position(shape, job->watermark);
-	if (position >= 0 && !shape->columns[position].is_transform &&
-		getBaseType(shape->columns[position].type) == shape->watermark->type &&
-		shape->columns[position].same_binary &&
-		keeps_digits(&shape->columns[position]))
-		shape->watermark_position = position;
-}
-
 /* can one read bring a key twice? Not where the source has a unique index on it. */
 static bool
 key_is_unique(const SourceFacts *facts, const Shape *shape, const Job *job)
@@ -500,21 +441,11 @@ key_is_unique(const SourceFacts *facts, const Shape *shape, const Job *job)
 		const LoadColumn *column = &shape->columns[shape->key[i]];
 
 		/* what differs there must not be equal here: rounded, or by another rule */
-		if (column->is_transform || !keeps_digits(column) || !column->same_binary ||
+		if (column->is_transform || !column_keeps_digits(column) || !column->same_binary ||
 			(OidIsValid(column->collation) && !get_collation_isdeterministic(column->collation)))
 			return false;
 	}
 	return shape->nkeys > 0 && !facts->has_children && facts_unique_within(facts, job->key);
-}
-
-static bool
-watermark_not_null(const SourceFacts *facts, const Job *job)
-{
-	SourceColumn *column = job->watermark ? facts_column(facts, job->watermark) : NULL;
-
-	/* a foreign table's own NOT NULL is a promise that nobody keeps */
-	return column && column->not_null && !facts->has_children &&
-		(facts->kind == RELKIND_RELATION || facts->kind == RELKIND_PARTITIONED_TABLE);
 }
 
 static void
@@ -571,14 +502,9 @@ shape_build(Source *source, const Job *job)
 	foreach(lc, columns)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
-	match_watermark(job, shape, watermark_type, watermark_collation);
 	facts = facts_gather(source);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
-	shape->watermark_not_null = watermark_not_null(facts, job);
-	if (job->watermark && facts_column(facts, job->watermark) &&
-		facts_column(facts, job->watermark)->is_counted)
-		shape->watermark_feed = facts_column(facts, job->watermark)->is_cached
-			? FEED_CACHE : FEED_SEQUENCE;
+	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_collation);
 	build_desc(shape);
 	return shape;
 }

@@ -54,6 +54,10 @@ typedef struct Shape
 	int			watermark_position; /* in a row; -1: none */
 	bool		watermark_not_null; /* the source's own catalog says so */
 	WatermarkFeed watermark_feed;	/* where its numbers come from */
+	char	   *fallback_expression;	/* option watermark_fallback; NULL: none */
+	WatermarkType *fallback;
+	WatermarkFeed fallback_feed;
+	bool		by_xmin;		/* no column is tracked, but the transaction that wrote a row */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */
 	bool		key_is_unique;	/* the source cannot send a key twice in one read */
@@ -80,8 +84,24 @@ extern void shape_describe(struct Source *source, const Job *job, List *columns,
  */
 extern Shape *shape_build(struct Source *source, const Job *job);
 
-/* the job's watermark as SQL over the source's columns; NULL for none */
+/*
+ * Is the job's watermark xmin, the transaction that wrote a row? It has no
+ * bounds, and the mark of the last run in their stead (checkpoint.h).
+ */
+extern bool shape_tracks_xmin(const Job *job);
+
+/* the job's watermark as SQL over the source's columns; NULL for none, and for xmin */
 extern char *shape_watermark_expression(const Job *job);
+
+/* where a row has the column of that name; -1: nowhere */
+extern int	shape_column_position(const Shape *shape, const char *name);
+
+/* 42703 for a column that a side has not, with the nearest name for a hint; "role" is what it is named as */
+extern void shape_unknown_column(const char *side, const char *relation, List *names,
+								 const char *wanted, const char *role);
+
+/* the same unless the source's columns ("names") have all that are wanted */
+extern void shape_require_columns(const Job *job, List *names, List *wanted, const char *role);
 
 /* names of the source relation's columns, as List of char * */
 extern List *relation_column_names(Oid relation);

@@ -69,25 +69,36 @@ key_as_text(const Shape *shape, Datum *values)
 	return key;
 }
 
-/* the largest watermark of all: where rows come in order, it is the last one, too */
+static void
+remember_larger(Stage *stage, Datum value, bool *has, Datum *largest)
+{
+	const WatermarkType *type = stage->shape->watermark;
+	MemoryContext old;
+
+	if (*has && watermark_compare(type, value, *largest) <= 0)
+		return;
+	old = MemoryContextSwitchTo(stage->context);
+	if (*has && !type->by_value)
+		pfree(DatumGetPointer(*largest));
+	*largest = watermark_copy(type, value);
+	*has = true;
+	MemoryContextSwitchTo(old);
+}
+
+/* the largest watermark of all, and of those that the source's clock can have given */
 static void
 remember_newest(Stage *stage, Datum *values, bool *nulls)
 {
-	const Shape *shape = stage->shape;
-	int			position = shape->watermark_position;
-	MemoryContext old;
+	int			position = stage->shape->watermark_position;
 
 	if (position < 0 || nulls[position])
 		return;
-	if (stage->has_newest &&
-		watermark_compare(shape->watermark, values[position], stage->newest_watermark) <= 0)
-		return;
-	old = MemoryContextSwitchTo(stage->context);
-	if (stage->has_newest && !shape->watermark->by_value)
-		pfree(DatumGetPointer(stage->newest_watermark));
-	stage->newest_watermark = watermark_copy(shape->watermark, values[position]);
-	stage->has_newest = true;
-	MemoryContextSwitchTo(old);
+	remember_larger(stage, values[position], &stage->has_newest, &stage->newest_watermark);
+	if (stage->future.is_set &&
+		watermark_compare(stage->shape->watermark, values[position], stage->future.value) > 0)
+		stage->nfuture++;
+	else
+		remember_larger(stage, values[position], &stage->has_present, &stage->present_watermark);
 }
 
 static void
@@ -229,6 +240,20 @@ stage_environment(Stage *stage)
 }
 
 /*
+ * The order in which the versions of a key stand, the one to keep first: the
+ * last in reading order; for a log of versions the newest, and of two with one
+ * watermark the greater image.
+ */
+static char *
+version_order(const Stage *stage, const char *columns)
+{
+	if (!stage->job->options->only_newer)
+		return pstrdup("place DESC");
+	return psprintf("c%d DESC NULLS LAST, ROW(%s)::pg_catalog.record USING OPERATOR(pg_catalog.*>)",
+					stage->shape->watermark_position, columns);
+}
+
+/*
  * The rows have come in reading order, so the last of a key is the newest.
  * The executor's sort finds it; the number of a row is its place in the store.
  */
@@ -260,8 +285,9 @@ stage_reduce(Stage *stage)
 	SetTuplestoreDestReceiverParams(dest, reduced, stage->context, false, NULL, NULL);
 	counts = execute_statement(psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
 										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
-										STAGE_NAME " AS s(%s)) n ORDER BY %s, place DESC) d ORDER BY place",
-										columns.data, key.data, columns.data, key.data),
+										STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
+										columns.data, key.data, columns.data, key.data,
+										version_order(stage, columns.data)),
 							   stage_environment(stage), dest);
 
 	tuplestore_end(stage->rows);

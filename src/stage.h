@@ -36,6 +36,10 @@ typedef struct Stage
 	List	   *last_key;		/* its key as text (char *), where cut_at_key */
 	bool		has_newest;
 	Datum		newest_watermark;	/* the largest of all */
+	Bound		future;			/* above it, a watermark is ahead of the source's clock */
+	int64		nfuture;		/* how many rows have one */
+	bool		has_present;
+	Datum		present_watermark;	/* the largest of the others */
 
 	/* a row that was read but belongs to the next batch */
 	MinimalTuple carried;

@@ -10,6 +10,7 @@
 
 #include "access/relation.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -31,6 +32,9 @@
 #include "target.h"
 
 #define MAX_WATERMARKS 12
+
+/* below so many rows, reading all of them each time is cheaper than to think about it */
+#define XMIN_ROWS 10000
 
 /* Advice: what the three kinds of suggestion are worked out from */
 typedef struct Advice
@@ -157,6 +161,46 @@ choose_watermark(Advice *advice, bool given_strategy)
 			return;
 		}
 	}
+}
+
+/* how many rows the source's table has, also where it was never analyzed */
+static double
+estimate_rows(Source *source, const SourceFacts *facts)
+{
+	if (facts->rows >= 0)
+		return facts->rows;
+	return facts_plan_rows(facts_plan(source, psprintf("SELECT FROM %s",
+													   source->routine->from_clause(source))));
+}
+
+/*
+ * suggest_xmin
+ *		Where no column can be chosen, a table of PostgreSQL still tells which
+ *		transaction wrote a row: a scan there, and only what changed on the wire.
+ */
+static void
+suggest_xmin(Advice *advice, Source *source, bool given_strategy)
+{
+	const Job  *job = advice->job;
+	char		kind = advice->facts->kind;
+	Candidate  *candidate;
+	double		rows;
+
+	if (advice->watermark != NULL || (given_strategy && job->strategy != STRATEGY_UPSERT) ||
+		(kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE) ||
+		(!source->is_local && !source->routine->outlives_commit))
+		return;
+	rows = estimate_rows(source, advice->facts);
+	candidate = palloc0(sizeof(Candidate));
+	candidate->nature = NATURE_UPDATED;
+	candidate->is_possible = (rows > XMIN_ROWS || given_strategy) && advice->key != NULL;
+	candidate->suggestion = suggestion_new("watermark", "xmin", candidate->is_possible ? 30 : 8,
+										   psprintf("the transaction that wrote a row, as no column can be tracked: each run scans the source's table, about %.0f rows, and only those that changed are sent",
+													rows));
+	advice->watermarks = lappend(advice->watermarks, candidate);
+	list_sort(advice->watermarks, compare_candidates);
+	if (candidate->is_possible)
+		advice->watermark = candidate;
 }
 
 /* the text of an array of names */
@@ -385,6 +429,7 @@ suggest(Source *source, const Job *job, bool given_strategy)
 	find_watermarks(&advice);
 	find_keys(&advice);
 	choose_watermark(&advice, given_strategy);
+	suggest_xmin(&advice, source, given_strategy);
 	find_strategies(&advice, given_strategy);
 
 	suggestions = list_copy(advice.strategies);

@@ -19,7 +19,11 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "options.h"
 #include "watermark.h"
+
+/* from PostgreSQL's epoch to that of Unix */
+#define UNIX_EPOCH_USECS ((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
 /*
  * The types a watermark can have: those whose order is total and the same on
@@ -98,10 +102,65 @@ watermark_type(Oid type, Oid collation)
 	return wt;
 }
 
+void
+watermark_read_as(WatermarkType *type, int reading)
+{
+	bool		fits = true;
+
+	switch ((WatermarkReading) reading)
+	{
+		case READING_BY_TYPE:
+			return;
+		case READING_TIME:
+			fits = type->kind == WATERMARK_TIME;
+			break;
+		case READING_ID:
+			fits = type->kind == WATERMARK_NUMBER;
+			break;
+		case READING_EPOCH_S:
+			fits = type->type == INT4OID || type->type == INT8OID || type->type == NUMERICOID;
+			type->per_second = 1;
+			break;
+		case READING_EPOCH_MS:
+			/* a number of 4 bytes ended in January 1970 */
+			fits = type->type == INT8OID || type->type == NUMERICOID;
+			type->per_second = 1000;
+			break;
+	}
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"watermark_kind\" does not go with a watermark of type %s", type->sql_name),
+				 errdetail("A time is a date or a timestamp, an id is a number, and a time since 1970 is a number that is large enough for it."),
+				 errhint("Leave the option out to have the watermark read by its type.")));
+	if (type->per_second > 0)
+		type->kind = WATERMARK_TIME;
+}
+
 Datum
 watermark_parse(const WatermarkType *type, const char *text)
 {
 	return InputFunctionCall((FmgrInfo *) &type->input, (char *) text, type->input_param, -1);
+}
+
+Datum
+watermark_sample(const WatermarkType *type)
+{
+	switch (type->type)
+	{
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			return watermark_parse(type, "2000-01-01");
+		case PG_LSNOID:
+			return watermark_parse(type, "0/0");
+		case UUIDOID:
+			return watermark_parse(type, "00000000-0000-0000-0000-000000000000");
+		case BYTEAOID:
+			return watermark_parse(type, "\\x");
+		default:
+			return watermark_parse(type, "0");
+	}
 }
 
 char *
@@ -173,12 +232,68 @@ subtract_number(const WatermarkType *type, Datum value, const char *lookback)
 	return watermark_parse(type, DatumGetCString(DirectFunctionCall1(numeric_out, result)));
 }
 
+bool
+watermark_instant(const WatermarkType *type, Datum value, TimestampTz *at)
+{
+	Datum		units;
+	int64		number;
+
+	if (type->type == TIMESTAMPTZOID)
+		*at = DatumGetTimestampTz(value);
+	else if (type->per_second > 0)
+	{
+		units = DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
+									ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+		if (numeric_is_nan(DatumGetNumeric(units)) || numeric_is_inf(DatumGetNumeric(units)))
+			return false;
+		units = DirectFunctionCall1(numeric_floor, units);
+		/* what lies beyond all timestamps is no instant */
+		if (DatumGetInt32(DirectFunctionCall2(numeric_cmp,
+											  DirectFunctionCall1(numeric_abs, units),
+											  DirectFunctionCall1(int8_numeric,
+																  Int64GetDatum(INT64CONST(9000000000000) * type->per_second)))) > 0)
+			return false;
+		number = DatumGetInt64(DirectFunctionCall1(numeric_int8, units));
+		*at = number * (USECS_PER_SEC / type->per_second) - UNIX_EPOCH_USECS;
+	}
+	else
+		return false;
+	return IS_VALID_TIMESTAMP(*at);
+}
+
+Datum
+watermark_of_instant(const WatermarkType *type, TimestampTz at)
+{
+	int64		unit = USECS_PER_SEC / type->per_second;
+	int64		since = at + UNIX_EPOCH_USECS;
+	int64		number = since / unit - (since % unit < 0 ? 1 : 0);
+
+	return watermark_parse(type, psprintf(INT64_FORMAT, number));
+}
+
+/* an interval below a number since 1970, rounded down */
+static Datum
+subtract_from_epoch(const WatermarkType *type, Datum value, const char *lookback)
+{
+	Interval   *span = parse_interval(lookback);
+	TimestampTz at;
+
+	/* what is no instant is far away from every other */
+	if (!watermark_instant(type, value, &at))
+		return value;
+	return watermark_of_instant(type, DatumGetTimestampTz(DirectFunctionCall2(timestamptz_mi_interval,
+																			  TimestampTzGetDatum(at),
+																			  IntervalPGetDatum(span))));
+}
+
 Datum
 watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
 {
 	switch (type->kind)
 	{
 		case WATERMARK_TIME:
+			if (type->per_second > 0)
+				return subtract_from_epoch(type, value, lookback);
 			if (type->type == TIMESTAMPTZOID)
 				return DirectFunctionCall2(timestamptz_mi_interval, value,
 										   IntervalPGetDatum(parse_interval(lookback)));

@@ -25,6 +25,7 @@ typedef struct WatermarkType
 	Oid			type;
 	Oid			collation;
 	WatermarkKind kind;
+	int			per_second;		/* of a number that is a time: its units since 1970; else 0 */
 	bool		by_value;
 	int16		length;
 	char	   *sql_name;		/* schema-qualified, for literals */
@@ -62,7 +63,16 @@ extern WatermarkType *watermark_type(Oid type, Oid collation);
 /* the same as a question: can a column of this type be a watermark? */
 extern bool watermark_type_fits(Oid type, Oid collation);
 
+/*
+ * Takes values of the type as the option watermark_kind says (a WatermarkReading).
+ * 22023 where the type cannot be read that way.
+ */
+extern void watermark_read_as(WatermarkType *type, int reading);
+
 extern Datum watermark_parse(const WatermarkType *type, const char *text);
+/* some value of the type, to try things out on */
+extern Datum watermark_sample(const WatermarkType *type);
+
 extern char *watermark_print(const WatermarkType *type, Datum value);
 extern Datum watermark_copy(const WatermarkType *type, Datum value);
 extern int	watermark_compare(const WatermarkType *type, Datum a, Datum b);
@@ -76,6 +86,15 @@ extern char *watermark_literal(const WatermarkType *type, Datum value);
  * has no way to go back.
  */
 extern Datum watermark_subtract(const WatermarkType *type, Datum value, const char *lookback);
+
+/*
+ * The instant that a value is, where it needs no zone for that: a timestamptz or
+ * a number since 1970. False for others, and for what is no finite instant.
+ */
+extern bool watermark_instant(const WatermarkType *type, Datum value, TimestampTz *at);
+
+/* the number that an instant is for a type with per_second, rounded down */
+extern Datum watermark_of_instant(const WatermarkType *type, TimestampTz at);
 
 /* orders bounds; one that is not set comes first. Tie keys are not compared. */
 extern int	bound_compare(const WatermarkType *type, const Bound *a, const Bound *b);

@@ -13,6 +13,8 @@ window_next(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 {
 	Window		window = {0};
 
+	if (shape->by_xmin && horizon->mark_holds)
+		window.mark = checkpoint->mark;
 	if (shape->watermark == NULL)
 		return window;
 
@@ -33,6 +35,8 @@ window_next(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 		if (bound_compare(shape->watermark, &window.low, &start) < 0)
 			window.low = start;
 	}
+	if (shape->fallback)
+		window.null_low = checkpoint->fallback;
 	if (horizon->mark_holds && shape->nkeys > 0)
 	{
 		window.seen = checkpoint->seen;

@@ -18,6 +18,7 @@ typedef struct Window
 	Bound		high;			/* not set: to the newest */
 	bool		with_null;		/* rows without a watermark, too */
 	bool		only_null;		/* no others */
+	Bound		null_low;		/* of those, only the ones with a larger fallback, or with none */
 
 	/* rows that an earlier run has seen are not sent again: see checkpoint.h */
 	Bound		seen;			/* not set: all are sent */

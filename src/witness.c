@@ -177,3 +177,22 @@ witness_open(Source *source, const SourceState *state)
 	}
 	return witness;
 }
+
+char *
+witness_of_xid(Source *source, uint64 xid, TimestampTz *since)
+{
+	TextRows   *rows;
+
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT 'pid ' || a.pid || coalesce(' (' || NULLIF(a.application_name, '') || ')', ''), a.xact_start"
+		" FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid = '%u'::pg_catalog.xid"
+		" UNION ALL SELECT 'prepared transaction ' || pg_catalog.quote_literal(p.gid), p.prepared"
+		" FROM pg_catalog.pg_prepared_xacts p WHERE p.transaction = '%u'::pg_catalog.xid",
+		(uint32) xid, (uint32) xid));
+	*since = 0;
+	if (rows->nrows == 0)
+		return NULL;
+	*since = instant_parse(rows->value[0][1]);
+	return rows->value[0][1] == NULL ? rows->value[0][0]
+		: psprintf("%s, since %s", rows->value[0][0], rows->value[0][1]);
+}

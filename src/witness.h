@@ -48,4 +48,7 @@ extern SourceState *witness_state(Source *source);
 /* after the bound was taken, and before the snapshot that reads the rows */
 extern Witness *witness_open(Source *source, const SourceState *state);
 
+/* who has that xid, or NULL; and since when, 0 where that is not known */
+extern char *witness_of_xid(Source *source, uint64 xid, TimestampTz *since);
+
 #endif							/* INCLOAD_WITNESS_H */

@@ -1,0 +1,90 @@
+/*
+ * clock.c
+ *		Instants of a source's clock as values of a watermark that is a time.
+ *
+ * A timestamptz and a number since 1970 are instants themselves. A date and a
+ * timestamp are local: the source converts, as it knows its zones.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "clock.h"
+#include "compat.h"
+
+/*
+ * The zone that times without zone are in, by the option source_timezone; else
+ * the source server's default. Of a source that is here, this session's default
+ * may be its client's own, and nothing tells: then the given one is taken.
+ */
+static char *
+zone_expression(const Source *source, const char *unknown)
+{
+	if (source->job->options->source_timezone)
+		return quote_literal_cstr(source->job->options->source_timezone);
+	if (source->is_local)
+		return quote_literal_cstr(unknown);
+	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
+}
+
+/* false where the type is local */
+static bool
+instant_as_watermark(const WatermarkType *type, TimestampTz at, Datum *value)
+{
+	if (type->type == TIMESTAMPTZOID)
+		*value = TimestampTzGetDatum(at);
+	else if (type->per_second > 0)
+		*value = watermark_of_instant(type, at);
+	else
+		return false;
+	return true;
+}
+
+Bound
+clock_bound(Source *source, const WatermarkType *type, TimestampTz at)
+{
+	Bound		bound = {.is_set = true, .side = BOUND_BEFORE};
+	TextRows   *rows;
+
+	if (instant_as_watermark(type, at, &bound.value))
+		return bound;
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT pg_catalog.min(n.l)::%s FROM"
+		" (SELECT %s::pg_catalog.timestamptz AS c, %s AS zone) s,"
+		" LATERAL (SELECT pg_catalog.timezone(s.zone, s.c) AS l UNION ALL"
+		"   SELECT pg_catalog.timezone(s.zone, t) FROM pg_catalog.generate_series("
+		"     pg_catalog.date_trunc('hour', s.c) + '15 minutes'::pg_catalog.interval,"
+		"     s.c + '4 hours'::pg_catalog.interval, '15 minutes'::pg_catalog.interval) t"
+		"   WHERE t >= s.c) n",
+		type->sql_name, quote_literal_cstr(timestamptz_to_str(at)),
+		/* the zone furthest behind */
+		zone_expression(source, "Etc/GMT+12")));
+	bound.value = watermark_parse(type, rows->value[0][0]);
+	return bound;
+}
+
+Bound
+clock_limit(Source *source, const WatermarkType *type, TimestampTz now, int64 ahead)
+{
+	Bound		limit = {.side = BOUND_AFTER};
+	TimestampTz at = TimestampTzPlusMilliseconds(now, ahead);
+	TextRows   *rows;
+
+	if (type->kind != WATERMARK_TIME)
+		return limit;
+	limit.is_set = true;
+	if (instant_as_watermark(type, at, &limit.value))
+		return limit;
+	/* local clocks may be put forward or back meanwhile */
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT GREATEST(pg_catalog.timezone(s.zone, s.n) + (s.c - s.n), pg_catalog.timezone(s.zone, s.c))::%s"
+		" FROM (SELECT %s::pg_catalog.timestamptz AS n, %s::pg_catalog.timestamptz AS c, %s AS zone) s",
+		type->sql_name, quote_literal_cstr(timestamptz_to_str(now)),
+		quote_literal_cstr(timestamptz_to_str(at)),
+		/* the zone furthest ahead */
+		zone_expression(source, "Etc/GMT-14")));
+	limit.value = watermark_parse(type, rows->value[0][0]);
+	return limit;
+}
