@@ -51,18 +51,36 @@
 
 /*
  * The zone that times without zone are in, by the option source_timezone; else
- * the source server's default. Of a source that is here, this session's default
- * may be its client's own, and nothing tells: then it is taken to be the zone
- * that is the furthest behind.
+ * the source server's default. Where it cannot be asked, where this session's
+ * default would answer, which may be its client's own, and for what an
+ * expression yields, nothing tells: then it is taken to be the zone that is the
+ * furthest behind.
  */
 static char *
-zone_expression(const Source *source)
+zone_expression(const Source *source, const Shape *shape)
 {
 	if (source->job->options->source_timezone)
 		return quote_literal_cstr(source->job->options->source_timezone);
-	if (source->is_local)
+	if (!source->routine->outlives_commit || shape->watermark_is_expression)
 		return "'Etc/GMT+12'";
 	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
+}
+
+/*
+ * How far a time may have been rounded down when it was stored, in microseconds:
+ * a column with fewer digits than a clock has can show a time before its
+ * transaction began. What an expression has gone through is not known.
+ */
+static int64
+rounded_by(const Shape *shape)
+{
+	int64		unit = USECS_PER_SEC;
+
+	if (shape->watermark_typmod < 0)
+		return shape->watermark_is_expression ? unit : 0;
+	for (int digit = 0; digit < shape->watermark_typmod; digit++)
+		unit /= 10;
+	return unit > 1 ? unit : 0;
 }
 
 /*
@@ -76,6 +94,7 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
 	Bound		bound = {.is_set = true, .side = BOUND_BEFORE};
 	TextRows   *rows;
 
+	at -= rounded_by(shape);
 	if (shape->watermark->type == TIMESTAMPTZOID)
 	{
 		bound.value = TimestampTzGetDatum(at);
@@ -89,7 +108,7 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
 		"     pg_catalog.date_trunc('hour', s.c) + '15 minutes'::pg_catalog.interval,"
 		"     s.c + '4 hours'::pg_catalog.interval, '15 minutes'::pg_catalog.interval) t"
 		"   WHERE t >= s.c) n",
-		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at)), zone_expression(source)));
+		shape->watermark->sql_name, quote_literal_cstr(timestamptz_to_str(at)), zone_expression(source, shape)));
 	bound.value = watermark_parse(shape->watermark, rows->value[0][0]);
 	return bound;
 }
@@ -115,6 +134,17 @@ require_same_server(const Job *job, const Checkpoint *checkpoint, const SourceSt
 					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 }
 
+/* is a sequence's number, which a smaller type may not hold, a watermark or more? */
+static bool
+number_reaches(const WatermarkType *type, const char *number, Datum value)
+{
+	return DatumGetBool(DirectFunctionCall2(numeric_ge,
+											DirectFunctionCall3(numeric_in, CStringGetDatum(number),
+																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)),
+											DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
+																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1))));
+}
+
 /*
  * Ids that go backwards: a sequence was reset, or the source was restored. Rows
  * that come below the checkpoint would never be read. That the newest rows
@@ -137,9 +167,7 @@ require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *s
 	}
 	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
 												  state->relations));
-	if (given_out != NULL &&
-		watermark_compare(shape->watermark, watermark_parse(shape->watermark, given_out),
-						  checkpoint->bound.value) >= 0)
+	if (given_out != NULL && number_reaches(shape->watermark, given_out, checkpoint->bound.value))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -151,11 +179,19 @@ require_forward(Horizon *horizon, Source *source, const Job *job, const Shape *s
 					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 }
 
-/* the newest value that the source has; not set where there is none */
+/*
+ * A place at the newest value that the source has; not set where there is none.
+ * Another row may come with that very value, unless a sequence or a unique index
+ * keeps it from that: then the place is before it, and its rows are looked at
+ * again. Without a key they cannot be, and would wait for a newer value that
+ * may never come.
+ */
 static Bound
 newest_bound(Source *source, const Job *job, const Shape *shape)
 {
-	Bound		bound = {.side = BOUND_AFTER};
+	bool		may_tie = shape->nkeys > 0 && shape->watermark_feed != FEED_SEQUENCE &&
+		!shape->watermark_is_unique;
+	Bound		bound = {.side = may_tie ? BOUND_BEFORE : BOUND_AFTER};
 	TextRows   *rows;
 
 	rows = source->routine->ask(source, query_newest(shape, source->routine->from_clause(source),
@@ -270,11 +306,9 @@ cap_at_sequence(Source *source, const Job *job, const Shape *shape, Bound *bound
 	if (shape->watermark_feed != FEED_SEQUENCE || !bound->is_set)
 		return;
 	given_out = facts_last_value(source, facts_sequences_query(source, job->watermark));
-	if (given_out == NULL)
+	if (given_out == NULL || number_reaches(shape->watermark, given_out, bound->value))
 		return;
 	last.value = watermark_parse(shape->watermark, given_out);
-	if (bound_compare(shape->watermark, bound, &last) <= 0)
-		return;
 	catalog_event_once(job, "id_above_sequence", watermark_print(shape->watermark, bound->value),
 					   psprintf("an id of the source, %s, is above what its sequence has given out, %s: the checkpoint stays below",
 								watermark_print(shape->watermark, bound->value), given_out));

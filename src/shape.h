@@ -53,6 +53,9 @@ typedef struct Shape
 	WatermarkType *watermark;
 	int			watermark_position; /* in a row; -1: none */
 	bool		watermark_not_null; /* the source's own catalog says so */
+	bool		watermark_is_unique;	/* likewise: no two rows have the same */
+	bool		watermark_is_expression;	/* and no column of the source's */
+	int32		watermark_typmod;	/* at the source; -1: none, or not known */
 	WatermarkFeed watermark_feed;	/* where its numbers come from */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */
@@ -71,7 +74,7 @@ extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
 
 /* asks the source for the types of the columns' expressions and fills them in */
 extern void shape_describe(struct Source *source, const Job *job, List *columns,
-						   Oid *watermark_type, Oid *watermark_collation);
+						   Oid *watermark_type, int32 *watermark_typmod, Oid *watermark_collation);
 
 /*
  * Works out a job's shape against its target, or says why the job cannot work:

@@ -62,6 +62,9 @@ extern WatermarkType *watermark_type(Oid type, Oid collation);
 /* the same as a question: can a column of this type be a watermark? */
 extern bool watermark_type_fits(Oid type, Oid collation);
 
+/* 42804 where text of a source in this encoding has another order under "C" than here */
+extern void watermark_require_encoding(const char *source_encoding);
+
 extern Datum watermark_parse(const WatermarkType *type, const char *text);
 extern char *watermark_print(const WatermarkType *type, Datum value);
 extern Datum watermark_copy(const WatermarkType *type, Datum value);
