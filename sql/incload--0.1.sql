@@ -48,6 +48,7 @@ CREATE TABLE incload.checkpoint_store (
     tie_key         text[],
     noted_bounds    jsonb NOT NULL DEFAULT '[]',
     fallback_bound  text,
+    fallback_side   text CHECK (fallback_side IN ('before', 'after')),
     fallback_noted  jsonb NOT NULL DEFAULT '[]',
     guarantee       text CHECK (guarantee IN ('exact', 'settle')),
     held_back_by    text,
@@ -132,7 +133,7 @@ COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to wher
 
 CREATE VIEW incload.checkpoint WITH (security_barrier) AS
 SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
-       c.fallback_bound, c.fallback_noted, c.guarantee, c.held_back_by, c.epoch, c.seen,
+       c.fallback_bound, c.fallback_side, c.fallback_noted, c.guarantee, c.held_back_by, c.epoch, c.seen,
        c.seen_tie_key, c.seen_null, c.mark, c.definition_hash, c.loaded_to, c.updated_at
 FROM incload.checkpoint_store c
 JOIN incload.job_store j USING (job_id)

@@ -35,7 +35,7 @@ check_hint(const Job *job)
 					quote_literal_cstr(job->name));
 }
 
-/* the option lock_timeout for what is done here; there, remote.c sets it */
+/* the options lock_timeout and source_timezone for what is done here; there, the copy reader sets them */
 static void
 enter_owner(Run *run, RoleBracket *bracket)
 {
@@ -43,6 +43,8 @@ enter_owner(Run *run, RoleBracket *bracket)
 	role_enter_owner(bracket, run->job->owner, run->job->search_path);
 	if (run->job->options->lock_timeout > 0)
 		role_set("lock_timeout", psprintf(INT64_FORMAT, run->job->options->lock_timeout));
+	if (run->job->options->source_timezone)
+		role_set("TimeZone", run->job->options->source_timezone);
 }
 
 static void

@@ -302,7 +302,8 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 
 	rows = catalog_query(psprintf("SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
 								  " held_back_by, epoch, seen, seen_tie_key, seen_null, mark,"
-								  " definition_hash, loaded_to, fallback_bound, fallback_noted"
+								  " definition_hash, loaded_to, fallback_bound, fallback_side,"
+								  " fallback_noted"
 								  " FROM incload.checkpoint_store"
 								  " WHERE job_id = $1::bigint%s", for_update ? " FOR UPDATE" : ""),
 						 1, params);
@@ -325,29 +326,30 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	row->definition_hash = v[11];
 	row->loaded_to = v[12];
 	row->fallback_bound = v[13];
-	row->fallback_noted = v[14];
+	row->fallback_side = v[14];
+	row->fallback_noted = v[15];
 	return row;
 }
 
 void
 catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 {
-	const char *params[16] = {
+	const char *params[17] = {
 		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
 		row->tie_key ? names_to_array(row->tie_key) : NULL,
 		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->seen,
 		row->seen_tie_key ? names_to_array(row->seen_tie_key) : NULL,
 		row->seen_null ? "t" : "f", row->mark, row->definition_hash, row->loaded_to,
-		row->fallback_bound, row->fallback_noted
+		row->fallback_bound, row->fallback_side, row->fallback_noted
 	};
 
 	catalog_query("UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
 				  " tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
 				  " held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
 				  " seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
-				  " loaded_to = $14, fallback_bound = $15, fallback_noted = $16::jsonb,"
-				  " updated_at = clock_timestamp() WHERE job_id = $1::bigint",
-				  16, params);
+				  " loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
+				  " fallback_noted = $17::jsonb, updated_at = clock_timestamp() WHERE job_id = $1::bigint",
+				  17, params);
 }
 
 void

@@ -21,7 +21,8 @@ typedef struct CheckpointRow
 	char	   *bound_side;
 	List	   *tie_key;		/* of char * */
 	char	   *noted_bounds;	/* jsonb text */
-	char	   *fallback_bound; /* likewise for the id of rows without a watermark; the side is always after */
+	char	   *fallback_bound; /* likewise for the id of rows without a watermark */
+	char	   *fallback_side;
 	char	   *fallback_noted;
 	char	   *guarantee;
 	char	   *held_back_by;

@@ -113,7 +113,7 @@ checkpoint_read(int64 job_id, const Shape *shape, bool for_update)
 	{
 		checkpoint->fallback.is_set = true;
 		checkpoint->fallback.value = watermark_parse(shape->fallback, row->fallback_bound);
-		checkpoint->fallback.side = BOUND_AFTER;
+		checkpoint->fallback.side = side_from_text(row->fallback_side);
 	}
 	checkpoint->fallback_noted = noted_from_json(row->fallback_noted, shape->fallback);
 	return checkpoint;
@@ -134,7 +134,10 @@ checkpoint_write(const Checkpoint *checkpoint, const Shape *shape)
 	if (type)
 		row.noted_bounds = noted_to_json(checkpoint->noted, type);
 	if (checkpoint->fallback.is_set)
+	{
 		row.fallback_bound = watermark_print(shape->fallback, checkpoint->fallback.value);
+		row.fallback_side = (char *) bound_side_name(checkpoint->fallback.side);
+	}
 	if (shape->fallback)
 		row.fallback_noted = noted_to_json(checkpoint->fallback_noted, shape->fallback);
 	row.guarantee = (char *) checkpoint->guarantee;

@@ -16,17 +16,37 @@
 
 /*
  * The zone that times without zone are in, by the option source_timezone; else
- * the source server's default. Of a source that is here, this session's default
- * may be its client's own, and nothing tells: then the given one is taken.
+ * the source server's default. Where it cannot be asked, where this session's
+ * default would answer, which may be its client's own, and for what an
+ * expression yields, nothing tells: then the given one is taken.
  */
 static char *
-zone_expression(const Source *source, const char *unknown)
+zone_expression(const Source *source, const WatermarkType *type, const char *unknown)
 {
 	if (source->job->options->source_timezone)
 		return quote_literal_cstr(source->job->options->source_timezone);
-	if (source->is_local)
+	if (!source->routine->outlives_commit || type->is_expression)
 		return quote_literal_cstr(unknown);
 	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
+}
+
+/*
+ * How far a time may have been rounded down when it was stored, in microseconds:
+ * a column with fewer digits than a clock has can show a time before its
+ * transaction began. What an expression has gone through is not known.
+ */
+static int64
+rounded_by(const WatermarkType *type)
+{
+	int64		unit = USECS_PER_SEC;
+
+	if (type->type != TIMESTAMPTZOID && type->type != TIMESTAMPOID)
+		return 0;
+	if (type->typmod < 0)
+		return type->is_expression ? unit : 0;
+	for (int digit = 0; digit < type->typmod; digit++)
+		unit /= 10;
+	return unit > 1 ? unit : 0;
 }
 
 /* false where the type is local */
@@ -48,6 +68,7 @@ clock_bound(Source *source, const WatermarkType *type, TimestampTz at)
 	Bound		bound = {.is_set = true, .side = BOUND_BEFORE};
 	TextRows   *rows;
 
+	at -= rounded_by(type);
 	if (instant_as_watermark(type, at, &bound.value))
 		return bound;
 	rows = source_ask_catalog(source, psprintf(
@@ -60,7 +81,7 @@ clock_bound(Source *source, const WatermarkType *type, TimestampTz at)
 		"   WHERE t >= s.c) n",
 		type->sql_name, quote_literal_cstr(timestamptz_to_str(at)),
 		/* the zone furthest behind */
-		zone_expression(source, "Etc/GMT+12")));
+		zone_expression(source, type, "Etc/GMT+12")));
 	bound.value = watermark_parse(type, rows->value[0][0]);
 	return bound;
 }
@@ -84,7 +105,7 @@ clock_limit(Source *source, const WatermarkType *type, TimestampTz now, int64 ah
 		type->sql_name, quote_literal_cstr(timestamptz_to_str(now)),
 		quote_literal_cstr(timestamptz_to_str(at)),
 		/* the zone furthest ahead */
-		zone_expression(source, "Etc/GMT-14")));
+		zone_expression(source, type, "Etc/GMT-14")));
 	limit.value = watermark_parse(type, rows->value[0][0]);
 	return limit;
 }

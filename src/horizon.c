@@ -27,6 +27,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
+#include "utils/numeric.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -110,6 +111,17 @@ require_same_server(Horizon *horizon, const Job *job, const Checkpoint *checkpoi
 	accept_timeline(horizon, job, checkpoint, state);
 }
 
+/* is a sequence's number, which a smaller type may not hold, a watermark or more? */
+static bool
+number_reaches(const WatermarkType *type, const char *number, Datum value)
+{
+	return DatumGetBool(DirectFunctionCall2(numeric_ge,
+											DirectFunctionCall3(numeric_in, CStringGetDatum(number),
+																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)),
+											DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
+																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1))));
+}
+
 /*
  * Ids that go backwards: a sequence was reset, or the source was restored. Rows
  * that come below the checkpoint would never be read. That the newest rows
@@ -136,9 +148,7 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 	}
 	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
 												  state->relations));
-	if (given_out != NULL &&
-		watermark_compare(track->type, watermark_parse(track->type, given_out),
-						  track->reached.value) >= 0)
+	if (given_out != NULL && number_reaches(track->type, given_out, track->reached.value))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -150,11 +160,18 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 }
 
-/* the newest value that the source has, up to a limit if that is set; not set where there is none */
+/*
+ * A place at the newest value that the source has, up to a limit if that is set;
+ * not set where there is none. Another row may come with that very value, unless
+ * a sequence or a unique index keeps it from that: then the place is before it,
+ * and its rows are looked at again. Without a key they cannot be, and would wait
+ * for a newer value that may never come.
+ */
 static Bound
 newest_bound(Source *source, const Job *job, const Track *track, const Bound *limit)
 {
-	Bound		bound = {.side = BOUND_AFTER};
+	bool		may_tie = job->key != NIL && track->feed != FEED_SEQUENCE && !track->is_unique;
+	Bound		bound = {.side = may_tie ? BOUND_BEFORE : BOUND_AFTER};
 	TextRows   *rows;
 
 	rows = source->routine->ask(source, query_newest(track->type, track->expression, limit,
@@ -182,11 +199,9 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
 	given_out = facts_last_value(source, facts_sequences_query(source, track->name));
-	if (given_out == NULL)
+	if (given_out == NULL || number_reaches(track->type, given_out, bound->value))
 		return;
 	last.value = watermark_parse(track->type, given_out);
-	if (bound_compare(track->type, bound, &last) <= 0)
-		return;
 	catalog_event_once(job, "id_above_sequence", watermark_print(track->type, bound->value),
 					   psprintf("an id of the source, %s, is above what its sequence has given out, %s: the checkpoint stays below",
 								watermark_print(track->type, bound->value), given_out));
@@ -384,6 +399,7 @@ tracks_of(const Job *job, const Shape *shape, const Checkpoint *checkpoint)
 	track->expression = shape->watermark_expression;
 	track->type = shape->watermark;
 	track->feed = shape->watermark_feed;
+	track->is_unique = shape->watermark_is_unique;
 	track->reached = checkpoint->bound;
 	track->was_noted = checkpoint->noted;
 	tracks = list_make1(track);
@@ -394,6 +410,7 @@ tracks_of(const Job *job, const Shape *shape, const Checkpoint *checkpoint)
 	track->expression = shape->fallback_expression;
 	track->type = shape->fallback;
 	track->feed = shape->fallback_feed;
+	track->is_unique = shape->fallback_is_unique;
 	track->reached = checkpoint->fallback;
 	track->was_noted = checkpoint->fallback_noted;
 	return lappend(tracks, track);

@@ -247,9 +247,10 @@ try_out(Source *source, Job *job)
 	{
 		List	   *columns = shape_source_columns(job);
 		Oid			ignored_type;
+		int32		ignored_typmod;
 		Oid			ignored_collation;
 
-		shape_describe(source, job, columns, &ignored_type, &ignored_collation);
+		shape_describe(source, job, columns, &ignored_type, &ignored_typmod, &ignored_collation);
 		job->target = target_create(job->target_name, columns, job->key);
 		job->target_name = relation_qualified_name(job->target);
 		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));

@@ -21,6 +21,9 @@
 #include "source.h"
 #include "window.h"
 
+/* how many transactions after this one it may see rows of: see written_since */
+#define LATER_NUMBERS 1048576
+
 static const char expression_hint[] =
 "Write it as it would stand in a WHERE clause, without a statement around it.";
 
@@ -141,14 +144,21 @@ append_high(StringInfo buf, const Shape *shape, const Bound *high)
 /*
  * Was a row written by a transaction that was not over when the mark was taken?
  * age() counts from the same place for both, so it is right across a
- * wraparound. It is negative for who came after this transaction; a row frozen
- * long ago may look so, too, and is then sent again.
+ * wraparound. A row that was frozen long ago keeps its number, which comes
+ * again after 2^32 others: as one of the future it is left out, and as one of
+ * the strip it is sent once more.
+ *
+ * Here, the reading transaction may have a number of its own, from which age()
+ * counts then, and see rows with later ones, its own subtransactions' too. Those
+ * beyond the room that is left for them come with the next run, as the mark of
+ * this one is no higher than its number.
  */
 static char *
-written_since(const char *xmin, uint64 mark)
+written_since(const Source *source, uint64 mark)
 {
-	return psprintf("pg_catalog.age(%s) OPERATOR(pg_catalog.<=) pg_catalog.age('%u'::pg_catalog.xid)",
-					xmin, (uint32) mark);
+	return psprintf("pg_catalog.age(%s) OPERATOR(pg_catalog.>=) %d"
+					" AND pg_catalog.age(%s) OPERATOR(pg_catalog.<=) pg_catalog.age('%u'::pg_catalog.xid)",
+					source->xmin, source->is_local ? -LATER_NUMBERS : 0, source->xmin, (uint32) mark);
 }
 
 /* does the window leave out some of the rows without a watermark that it is about? */
@@ -169,7 +179,8 @@ null_condition(const Shape *shape, const Window *window, const char *news)
 	if (!narrows_null(window, news))
 		return buf.data;
 	if (window->null_low.is_set)
-		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.>) %s OR %s IS NULL)", shape->fallback_expression,
+		appendStringInfo(&buf, " AND (%s OPERATOR(pg_catalog.%s) %s OR %s IS NULL)", shape->fallback_expression,
+						 window->null_low.side == BOUND_BEFORE ? ">=" : ">",
 						 watermark_literal(shape->fallback, window->null_low.value),
 						 shape->fallback_expression);
 	if (window->seen_null && news)
@@ -183,7 +194,7 @@ window_condition(const Shape *shape, const Source *source, const Window *window)
 {
 	StringInfoData buf;
 	char	   *news = window->mark != 0 && source->with_xmin
-		? written_since(source->xmin, window->mark) : NULL;
+		? written_since(source, window->mark) : NULL;
 
 	if (shape->by_xmin)
 		return news;
@@ -204,7 +215,7 @@ window_condition(const Shape *shape, const Source *source, const Window *window)
 	{
 		appendStringInfo(&buf, "%s(", buf.len > 0 ? " AND " : "");
 		append_low(&buf, shape, &window->seen);
-		appendStringInfo(&buf, " OR %s)", news);
+		appendStringInfo(&buf, " OR (%s))", news);
 	}
 	if (buf.len == 0)
 	{

@@ -157,15 +157,16 @@ order_at_source(Source *source, const char *expression)
 	TextRows   *rows;
 
 	rows = source->routine->ask(source, psprintf(
-		"SELECT pg_catalog.pg_collation_for((SELECT %s FROM %s LIMIT 0))",
+		"SELECT pg_catalog.pg_collation_for((SELECT %s FROM %s LIMIT 0)), pg_catalog.getdatabaseencoding()",
 		expression, source->routine->from_clause(source)));
+	watermark_require_encoding(rows->value[0][1]);
 	return rows->value[0][0] && strcmp(rows->value[0][0], "\"C\"") == 0
 		? C_COLLATION_OID : DEFAULT_COLLATION_OID;
 }
 
 void
 shape_describe(Source *source, const Job *job, List *columns,
-			   Oid *watermark_type, Oid *watermark_collation)
+			   Oid *watermark_type, int32 *watermark_typmod, Oid *watermark_collation)
 {
 	char	   *watermark = shape_watermark_expression(job);
 	int			n = list_length(columns) + (watermark ? 1 : 0);
@@ -202,9 +203,13 @@ shape_describe(Source *source, const Job *job, List *columns,
 		AttrNumber	attnum = get_attnum(job->source, job->watermark);
 
 		*watermark_type = types[i];
+		*watermark_typmod = typmods[i];
 		*watermark_collation = collations[i];
 		if (attnum != InvalidAttrNumber)
 			declared_type(job->source, attnum, watermark_type, &typmods[i], watermark_collation);
+		/* of a domain, what the type below it has */
+		if (*watermark_typmod < 0)
+			(void) getBaseTypeAndTypmod(*watermark_type, watermark_typmod);
 		/* what the column here says of its order must not be believed: the source sorts */
 		if (OidIsValid(*watermark_collation) && source->routine->outlives_commit)
 			*watermark_collation = order_at_source(source, watermark);
@@ -478,12 +483,13 @@ shape_build(Source *source, const Job *job)
 	List	   *candidates = shape_source_columns(job);
 	List	   *columns = NIL;
 	Oid			watermark_type = InvalidOid;
+	int32		watermark_typmod = -1;
 	Oid			watermark_collation = InvalidOid;
 	SourceFacts *facts;
 	Relation	target;
 	ListCell   *lc;
 
-	shape_describe(source, job, candidates, &watermark_type, &watermark_collation);
+	shape_describe(source, job, candidates, &watermark_type, &watermark_typmod, &watermark_collation);
 
 	target = table_open(job->target, AccessShareLock);
 	foreach(lc, candidates)
@@ -504,7 +510,8 @@ shape_build(Source *source, const Job *job)
 	match_key(job, shape);
 	facts = facts_gather(source);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
-	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_collation);
+	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
+						watermark_collation);
 	build_desc(shape);
 	return shape;
 }

@@ -53,9 +53,11 @@ typedef struct Shape
 	WatermarkType *watermark;
 	int			watermark_position; /* in a row; -1: none */
 	bool		watermark_not_null; /* the source's own catalog says so */
+	bool		watermark_is_unique;	/* likewise: no two rows have the same */
 	WatermarkFeed watermark_feed;	/* where its numbers come from */
 	char	   *fallback_expression;	/* option watermark_fallback; NULL: none */
 	WatermarkType *fallback;
+	bool		fallback_is_unique;
 	WatermarkFeed fallback_feed;
 	bool		by_xmin;		/* no column is tracked, but the transaction that wrote a row */
 	TupleDesc	desc;			/* of a staged row */
@@ -75,7 +77,7 @@ extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
 
 /* asks the source for the types of the columns' expressions and fills them in */
 extern void shape_describe(struct Source *source, const Job *job, List *columns,
-						   Oid *watermark_type, Oid *watermark_collation);
+						   Oid *watermark_type, int32 *watermark_typmod, Oid *watermark_collation);
 
 /*
  * Works out a job's shape against its target, or says why the job cannot work:

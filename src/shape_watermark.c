@@ -60,7 +60,7 @@ column_keeps_digits(const LoadColumn *column)
 }
 
 static void
-match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
+match_watermark(const Job *job, Shape *shape, Oid type, int32 typmod, Oid collation)
 {
 	int			position;
 
@@ -69,6 +69,8 @@ match_watermark(const Job *job, Shape *shape, Oid type, Oid collation)
 	if (shape->watermark_expression == NULL)
 		return;
 	shape->watermark = watermark_type(type, collation);
+	shape->watermark->typmod = typmod;
+	shape->watermark->is_expression = get_attnum(job->source, job->watermark) == InvalidAttrNumber;
 	watermark_read_as(shape->watermark, job->options->watermark_kind);
 	shape->watermark_position = shape->ncolumns;
 	shape->watermark_name = pstrdup("incload_watermark");
@@ -132,6 +134,13 @@ feed_of(const SourceFacts *facts, const char *name)
 	return column->is_cached ? FEED_CACHE : FEED_SEQUENCE;
 }
 
+/* does the source's catalog say that no two rows have the same? */
+static bool
+is_unique(const SourceFacts *facts, const char *name)
+{
+	return name && !facts->has_children && facts_unique_within(facts, list_make1((void *) name));
+}
+
 /* the option watermark_fallback: an id, of the relation's own columns */
 static void
 match_fallback(const Job *job, Shape *shape, const SourceFacts *facts)
@@ -156,15 +165,17 @@ match_fallback(const Job *job, Shape *shape, const SourceFacts *facts)
 						 job->watermark, quote_identifier(name))));
 	shape->fallback = watermark_type(type, InvalidOid);
 	shape->fallback_expression = pstrdup(quote_identifier(name));
+	shape->fallback_is_unique = is_unique(facts, name);
 	shape->fallback_feed = feed_of(facts, name);
 }
 
 void
 shape_add_watermark(Source *source, const Job *job, Shape *shape, const SourceFacts *facts,
-					Oid type, Oid collation)
+					Oid type, int32 typmod, Oid collation)
 {
-	match_watermark(job, shape, type, collation);
+	match_watermark(job, shape, type, typmod, collation);
 	shape->watermark_not_null = watermark_not_null(facts, job);
+	shape->watermark_is_unique = is_unique(facts, job->watermark);
 	shape->watermark_feed = feed_of(facts, job->watermark);
 	match_fallback(job, shape, facts);
 	shape->by_xmin = shape_tracks_xmin(job);

@@ -327,5 +327,9 @@ source_copy_connect(const Job *job, MemoryContext context)
 								  psprintf(SOURCE_READER_PREFIX "%s", job->name),
 								  job->options->statement_timeout, job->options->lock_timeout,
 								  context);
+	/* so that a cast to a time without zone, in an expression, means what the horizon does */
+	if (job->options->source_timezone)
+		remote_query(self->remote, psprintf("SET timezone = %s",
+											quote_literal_cstr(job->options->source_timezone)));
 	return &self->base;
 }

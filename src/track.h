@@ -20,6 +20,7 @@ typedef struct Track
 	const char *expression;		/* SQL over the source's columns */
 	const WatermarkType *type;
 	WatermarkFeed feed;
+	bool		is_unique;		/* no two rows have the same value */
 	Bound		reached;		/* the checkpoint's */
 	List	   *was_noted;		/* likewise */
 

@@ -10,6 +10,7 @@
 
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
 #include "utils/datum.h"
@@ -93,6 +94,7 @@ watermark_type(Oid type, Oid collation)
 	wt->type = base;
 	wt->collation = OidIsValid(collation) ? C_COLLATION_OID : InvalidOid;
 	get_typlenbyval(base, &wt->length, &wt->by_value);
+	wt->typmod = -1;
 	wt->sql_name = format_type_extended(base, -1, FORMAT_TYPE_FORCE_QUALIFY);
 	fmgr_info(entry->cmp_proc, &wt->compare);
 	getTypeInputInfo(base, &function, &wt->input_param);
@@ -100,6 +102,24 @@ watermark_type(Oid type, Oid collation)
 	getTypeOutputInfo(base, &function, &varlena);
 	fmgr_info(function, &wt->output);
 	return wt;
+}
+
+void
+watermark_require_encoding(const char *source_encoding)
+{
+	int			there = pg_char_to_encoding(source_encoding);
+	int			here = GetDatabaseEncoding();
+
+	/* the bytes of LATIN1 and of UTF8 are in the order of code points; SQL_ASCII passes them on */
+	if (there == here || there == PG_SQL_ASCII || here == PG_SQL_ASCII ||
+		((there == PG_UTF8 || there == PG_LATIN1) && (here == PG_UTF8 || here == PG_LATIN1)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATATYPE_MISMATCH),
+			 errmsg("text in encoding %s cannot be a watermark here", source_encoding),
+			 errdetail("This database has encoding %s, in which the same texts have another order.",
+					   GetDatabaseEncodingName()),
+			 errhint("Use a timestamp, a number or another type that is no text.")));
 }
 
 void
@@ -286,6 +306,47 @@ subtract_from_epoch(const WatermarkType *type, Datum value, const char *lookback
 																			  IntervalPGetDatum(span))));
 }
 
+/* more microseconds than a span can have, whatever its months; months of 31 days, days of 25 hours */
+static double
+longest(const Interval *span)
+{
+	return ((double) span->month * 31 + span->day) * 25 * SECS_PER_HOUR * USECS_PER_SEC + span->time;
+}
+
+/* how far a time is from the earliest that its type has; -1 for one that is infinite */
+static double
+room_below(const WatermarkType *type, Datum value)
+{
+	if (type->type == DATEOID)
+		return DATE_NOT_FINITE(DatumGetDateADT(value)) ? -1
+			: ((double) DatumGetDateADT(value) - (DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE)) * USECS_PER_DAY;
+	return TIMESTAMP_NOT_FINITE(DatumGetTimestamp(value)) ? -1
+		: (double) DatumGetTimestamp(value) - MIN_TIMESTAMP;
+}
+
+/* a time less a span; from the beginning of all time where there is nothing so early */
+static Datum
+subtract_time(const WatermarkType *type, Datum value, const char *lookback)
+{
+	Interval   *span = parse_interval(lookback);
+	double		room = room_below(type, value);
+
+	if (room < 0)
+		return value;
+	if (type->type == DATEOID)
+	{
+		if (room < longest(span))
+			return DateADTGetDatum(DATEVAL_NOBEGIN);
+		/* a date less some hours is the day before */
+		return DirectFunctionCall1(timestamp_date,
+								   DirectFunctionCall2(date_mi_interval, value, IntervalPGetDatum(span)));
+	}
+	if (room < longest(span))
+		return TimestampGetDatum(DT_NOBEGIN);
+	return DirectFunctionCall2(type->type == TIMESTAMPOID ? timestamp_mi_interval : timestamptz_mi_interval,
+							   value, IntervalPGetDatum(span));
+}
+
 Datum
 watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
 {
@@ -294,16 +355,10 @@ watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
 		case WATERMARK_TIME:
 			if (type->per_second > 0)
 				return subtract_from_epoch(type, value, lookback);
-			if (type->type == TIMESTAMPTZOID)
-				return DirectFunctionCall2(timestamptz_mi_interval, value,
-										   IntervalPGetDatum(parse_interval(lookback)));
-			if (type->type == TIMESTAMPOID)
-				return DirectFunctionCall2(timestamp_mi_interval, value,
-										   IntervalPGetDatum(parse_interval(lookback)));
-			/* a date less some hours is the day before */
-			return DirectFunctionCall1(timestamp_date,
-									   DirectFunctionCall2(date_mi_interval, value,
-														   IntervalPGetDatum(parse_interval(lookback))));
+			/* a number alone is one of days, as in date - 7; an interval would have it in seconds */
+			if (type->type == DATEOID && lookback[strspn(lookback, "0123456789")] == '\0')
+				lookback = psprintf("%s days", lookback);
+			return subtract_time(type, value, lookback);
 		case WATERMARK_NUMBER:
 			return subtract_number(type, value, lookback);
 		case WATERMARK_ORDERED:

@@ -29,6 +29,8 @@ typedef struct WatermarkType
 	bool		by_value;
 	int16		length;
 	char	   *sql_name;		/* schema-qualified, for literals */
+	int32		typmod;			/* of the column at the source; -1: none, or not known */
+	bool		is_expression;	/* values are computed: from what, is not known */
 	FmgrInfo	compare;
 	FmgrInfo	input;
 	Oid			input_param;
@@ -62,6 +64,9 @@ extern WatermarkType *watermark_type(Oid type, Oid collation);
 
 /* the same as a question: can a column of this type be a watermark? */
 extern bool watermark_type_fits(Oid type, Oid collation);
+
+/* 42804 where text of a source in this encoding has another order under "C" than here */
+extern void watermark_require_encoding(const char *source_encoding);
 
 /*
  * Takes values of the type as the option watermark_kind says (a WatermarkReading).
