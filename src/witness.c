@@ -60,7 +60,10 @@ witness_state(Source *source)
 		"   JOIN pg_catalog.pg_class s ON s.oid = d.refobjid AND s.relkind = 'S')"
 		" SELECT c.now, pg_catalog.pg_is_in_recovery(), pg_catalog.pg_last_xact_replay_timestamp(),"
 		"  pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
-		"   (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()), pg_catalog.pg_is_in_recovery(),"
+		/* after a promotion the control file tells of the new timeline minutes later */
+		"   CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())"
+		"    ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))"
+		"     ::pg_catalog.bit(32)::pg_catalog.int4 END, pg_catalog.pg_is_in_recovery(),"
 		"   pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()),"
 		"   (SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter)),"
 		"  (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',')"
@@ -186,6 +189,7 @@ witness_of_xid(Source *source, uint64 xid, TimestampTz *since)
 	rows = source_ask_catalog(source, psprintf(
 		"SELECT 'pid ' || a.pid || coalesce(' (' || NULLIF(a.application_name, '') || ')', ''), a.xact_start"
 		" FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid = '%u'::pg_catalog.xid"
+		" AND a.pid <> pg_catalog.pg_backend_pid()"
 		" UNION ALL SELECT 'prepared transaction ' || pg_catalog.quote_literal(p.gid), p.prepared"
 		" FROM pg_catalog.pg_prepared_xacts p WHERE p.transaction = '%u'::pg_catalog.xid",
 		(uint32) xid, (uint32) xid));

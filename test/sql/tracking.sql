@@ -55,6 +55,8 @@ SELECT rows_read, rows_inserted FROM incload_run('tr_local');
 SELECT rows_read, bytes_read FROM incload_run('tr_copy');
 SELECT rows_read FROM incload_run('tr_local');
 SELECT job, guarantee, bound, seen, mark IS NOT NULL AS mark, loaded_to FROM incload.checkpoint WHERE job LIKE 'tr\_%' ORDER BY job;
+SELECT job, state, checkpoint = (SELECT mark::text FROM incload.checkpoint c WHERE c.job = s.job) AS mark, held_back_by
+FROM incload.status s WHERE job LIKE 'tr\_%' ORDER BY job;
 -- a run says from which mark to which it went
 SELECT bool_and(r.watermark_to = c.mark::text AND r.watermark_from::bigint <= r.watermark_to::bigint) FROM incload.checkpoint c,
     LATERAL (SELECT * FROM incload.run WHERE job = c.job ORDER BY run_id DESC LIMIT 1) r WHERE c.job LIKE 'tr\_%';
