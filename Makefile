@@ -4,6 +4,7 @@
 #   make installcheck      pg_regress and TAP against a server that you started
 #   make test              set up what is missing, build, install, run every test
 #   make regress | isolation | tap      one part of it; T='name…' picks tests by name
+#   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
 #   make matrix            make test in clean roots of several Debian suites
 #   make lint              check the shell scripts
@@ -68,6 +69,9 @@ test:
 regress isolation tap:
 	@tools/test $@
 
+torture:
+	@bench/torture
+
 demo:
 	@demo/run
 
@@ -75,6 +79,6 @@ matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run bench/torture $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap demo matrix lint
+.PHONY: all test regress isolation tap torture demo matrix lint

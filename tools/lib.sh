@@ -145,11 +145,11 @@ show_logs() {
 # so that a signal reaches us at once and the whole of it can be ended.
 in_part() {
 	local status=0
-	timeout -k 10 "${PART_TIMEOUT:-900}" "$@" &
+	timeout -k 10 "${PART_TIMEOUT:-1200}" "$@" &
 	part_pid=$!
 	wait "$part_pid" || status=$?
 	part_pid=
-	((status != 124)) || warn "stopped: it took longer than ${PART_TIMEOUT:-900} s"
+	((status != 124)) || warn "stopped: it took longer than ${PART_TIMEOUT:-1200} s"
 	return "$status"
 }
 
@@ -220,4 +220,23 @@ start_server() {
 		fi
 	done
 	die "the server '$server' does not start"
+}
+
+# copy_tree: what runs as another user may not be able to read this checkout (in
+# /root, say) and must not write to it.
+copy_tree() {
+	as_server mkdir "$scratch/tree"
+	tar -C "$tree" --exclude=./.git --exclude='*.o' --exclude='*.so' -cf - . |
+		as_server tar -C "$scratch/tree" --no-same-owner -xf -
+}
+
+# tap_environment FOLDER: sets the array of that name, for env: what a TAP file wants
+# to find. Its clusters and logs go to that folder of the scratch folder.
+tap_environment() {
+	local home=$scratch/$1
+	as_server mkdir -p "$home/tmp_check/log"
+	tap_environment=(PATH="$bindir:$PATH" PG_CONFIG="$pg_config"
+		PG_REGRESS="$pgxs_dir/src/test/regress/pg_regress" PGPORT=65432
+		PG_TEST_PORT_DIR="$home/ports" TESTDIR="$home" TESTDATADIR="$home/tmp_check"
+		TESTLOGDIR="$home/tmp_check/log")
 }

@@ -20,7 +20,7 @@ my $counts = shift or die "usage: tap.pl [-I DIR]... COUNTS FILE...\n";
 
 # In the foreground, so that whoever ends our process group ends the file too;
 # then its END block stops its servers.
-my @limit = ('timeout', '--foreground', '-k', 20, $ENV{FILE_TIMEOUT} || 300);
+my @limit = ('timeout', '--foreground', '-k', 20, $ENV{FILE_TIMEOUT} || 600);
 
 my $harness = TAP::Harness->new(
 	{
