@@ -1,0 +1,175 @@
+# IncloadTorture::Verdict: what must be true when all is over. Each target has its
+# source's rows, each exactly once; no checkpoint that was ever committed was
+# above the horizon; no run failed but for what was done to it. Methods of
+# IncloadTorture.
+
+package IncloadTorture::Verdict;
+
+use strict;
+use warnings;
+
+use List::Util qw(sum);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use IncloadTest;
+
+# What a writer may end with: broken connections, a statement or a session that
+# was ended, a prepared transaction that was ended for it, a deadlock too many.
+my $expected_ends = join('|', 'terminating connection', 'canceling statement', 'backend died',
+	'server closed the connection', 'connection to server', 'could not (create|receive|send)',
+	'Run was aborted', 'prepared transaction with identifier .* (does not exist|is busy)');
+
+# What a run may fail of: connections that break, servers that stop or start,
+# a job that still runs elsewhere, a statement_timeout.
+my $expected_failures = q{'^(08...|57P0.|55P03|57014)$'};
+
+sub verdict
+{
+	my ($self) = @_;
+	$self->figures;
+	$self->targets_are_equal;
+	$self->checkpoints_were_settled;
+	$self->runs_were_sound;
+	return;
+}
+
+# What a reader wants to know of it.
+sub figures
+{
+	my ($self) = @_;
+	my $hits = $self->{hits};
+	my $figures = $self->{figures} = { naive => [] };
+
+	$figures->{runs} = $self->{target}->safe_psql('postgres', "SELECT count(*) FROM incload.run WHERE status = 'succeeded'");
+	$figures->{failed} = $self->{target}->safe_psql('postgres', "SELECT count(*) FROM incload.run WHERE status <> 'succeeded'");
+	$figures->{crashes} = sum(0, map { $hits->{$_} } grep { /crash/ } keys(%$hits));
+	$figures->{hits} = sum(0, values(%$hits)) - $figures->{crashes};
+	note("$self->{name}: $figures->{runs} runs, $figures->{failed} failed, ", join(', ', map { "$_ $hits->{$_}" } sort(keys(%$hits))));
+	note($self->{target}->safe_psql('postgres', "SELECT job, status, sqlstate, count(*), left(max(error), 60) FROM incload.run GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"));
+	return;
+}
+
+# rows_of NODE RELATION: what it has, each row as text, and how many times.
+sub rows_of
+{
+	my ($node, $relation) = @_;
+	my %rows;
+	$rows{$_}++ for split(/\n/, $node->safe_psql('postgres', "SELECT * FROM $relation"));
+	return \%rows;
+}
+
+# lost JOB: rows that are missing, and rows that are wrong or there too often.
+sub lost
+{
+	my ($self, $from, $to) = @_;
+	my ($schema, $table) = split(/\./, $from);
+	my $where = $schema eq 'public' ? 'target' : 'source';
+	my $want = $self->{rows}{$where}{$table} //= rows_of($self->{$where}, "public.$table");
+	my $got = rows_of($self->{target}, $to);
+	my @missing = sort(grep { !$got->{$_} } keys(%$want));
+	my @excess = sort(grep { $got->{$_} > ($want->{$_} // 0) } keys(%$got));
+	return (\@missing, \@excess, sum(0, values(%$want)));
+}
+
+sub targets_are_equal
+{
+	my ($self) = @_;
+	foreach my $job (@{ $self->{jobs} })
+	{
+		my ($missing, $excess, $rows) = $self->lost($job->{source}, "dw.$job->{name}");
+		ok(!@$missing && !@$excess && $rows > 60,
+			"$self->{name}: $job->{name} has the $rows rows of $job->{source}, each once")
+		  or diag(sprintf("missing %d: %s\nwrong or twice %d: %s", scalar(@$missing), join(' ', grep { defined } @$missing[ 0 .. 9 ]),
+				scalar(@$excess), join(' ', grep { defined } @$excess[ 0 .. 9 ])));
+		$self->{figures}{rows}{$job->{source}} = $rows;
+	}
+	return if !$self->{naive};
+	foreach my $pair ([ 'src.changing', 'dw.naive_up' ], [ 'src.growing', 'dw.naive_raw' ])
+	{
+		my ($missing) = $self->lost(@$pair);
+		push(@{ $self->{figures}{naive} }, scalar(@$missing));
+		cmp_ok(scalar(@$missing), '>', 0, "$self->{name}: max(watermark) has lost rows in $pair->[1]");
+	}
+	return;
+}
+
+# No row came below a checkpoint. Both servers have the machine's clock. A
+# transaction whose commit time is after that of a checkpoint could not be seen
+# by the run that wrote the checkpoint, nor by the horizon as over: what it
+# wrote must be above. Nobody asks incload: its triggers aside, this is what the
+# writers and the clock say. The last value read instead of the checkpoint,
+# which is max(watermark), would not have stood this.
+sub checkpoints_were_settled
+{
+	my ($self) = @_;
+	my ($danger, $total) = (0, 0);
+	my $there = PostgreSQL::Test::Utils::tempdir_short() . '/versions';
+	my $versions = "SELECT source, id, at, pg_xact_commit_timestamp(xmin) AS committed FROM version";
+
+	$self->{source}->safe_psql('postgres', "COPY ($versions) TO '$there'");
+	$self->{target}->safe_psql('postgres', qq{
+		CREATE TABLE there (source text, id bigint, at timestamptz, committed timestamptz);
+		COPY there FROM '$there';
+		CREATE TABLE here AS $versions});
+	unlink($there);
+	foreach my $job (grep { $_->{kind} } @{ $self->{jobs} })
+	{
+		my ($schema, $table) = split(/\./, $job->{source});
+		my $log = $schema eq 'public' ? 'here' : 'there';
+		my $from = $table eq 'joined' ? "'changing', 'parted'" : "'$table'";
+		my ($mark, $type) = $job->{kind} eq 'id' ? ('id', 'bigint') : ('at', 'timestamptz');
+		my ($stored, $versions_seen, $below, $ahead, $back, $example) = split(/\|/, $self->{target}->safe_psql('postgres', qq{
+			WITH kept AS (SELECT c.* FROM checkpoint_kept c JOIN incload.job j USING (job_id) WHERE j.job = '$job->{name}'),
+			met AS (SELECT v.$mark AS mark, v.committed, k.* FROM $log v, LATERAL (
+				SELECT k.*, k.bound::$type AS b FROM kept k WHERE k.at < v.committed ORDER BY k.at DESC LIMIT 1) k
+				WHERE v.source IN ($from)),
+			bad AS (SELECT * FROM met WHERE mark < b OR mark = b AND side = 'after' AND NOT tied)
+			SELECT (SELECT count(DISTINCT bound) FROM met), (SELECT count(*) FROM met), (SELECT count(*) FROM bad),
+				(SELECT count(*) FROM met WHERE mark <= loaded_to::$type),
+				(SELECT count(*) FROM (SELECT bound::$type < lag(bound::$type) OVER (ORDER BY at) AS b FROM kept) l WHERE l.b),
+				(SELECT format('%s, committed at %s, below the checkpoint %s of %s', mark, committed, bound, at) FROM bad LIMIT 1)}));
+		# without sight of who is open, the checkpoint waits for all of them
+		cmp_ok($stored, '>', $schema eq 'blind' ? 0 : 1, "$self->{name}: $versions_seen versions came after $stored checkpoints of $job->{name}");
+		is("$below $back", '0 0', "$self->{name}: no row came below a checkpoint of $job->{name}, and none went back")
+		  or diag($example);
+		$danger += $ahead;
+		$total += $versions_seen;
+	}
+	cmp_ok($danger, '>', 0, "$self->{name}: rows came below what had been read, $danger of $total");
+	$self->{figures}{danger} = $danger;
+	return;
+}
+
+# The record of all runs: enough of each kind; none failed for a reason of its
+# own; all counts add up, and say what the targets have.
+sub runs_were_sound
+{
+	my ($self) = @_;
+	my $node = $self->{target};
+	my $name = $self->{name};
+
+	is($node->safe_psql('postgres', "SELECT job, coalesce(r.n, 0) FROM incload.job LEFT JOIN"
+			. " (SELECT job, count(*) AS n FROM incload.run WHERE status = 'succeeded' GROUP BY 1) r USING (job)"
+			. " WHERE coalesce(r.n, 0) < 3"),
+		'', "$name: each job ran");
+	is($node->safe_psql('postgres', "SELECT job, sqlstate, error, count(*) FROM incload.run"
+			. " WHERE status <> 'succeeded' AND coalesce(sqlstate !~ $expected_failures, status <> 'failed') GROUP BY 1, 2, 3"),
+		'', "$name: no run failed but for what was done to it");
+	is($node->safe_psql('postgres', "SELECT run_id, job, status FROM incload.run WHERE rows_read <>"
+			. " rows_inserted + rows_updated + rows_unchanged + rows_deleted + rows_superseded + rows_suppressed + rows_rejected"),
+		'', "$name: of each run, what was read is what was done");
+	is($node->safe_psql('postgres', join(' UNION ALL ', map {
+					"SELECT '$_->{name}' WHERE (SELECT count(*) FROM dw.$_->{name}) IS DISTINCT FROM"
+					. " (SELECT sum(rows_inserted) FROM incload.run WHERE job = '$_->{name}')" } @{ $self->{jobs} })),
+		'', "$name: all rows of the targets are on record as inserted");
+	is($node->safe_psql('postgres', "SELECT job, guarantee FROM incload.status WHERE guarantee IS DISTINCT FROM 'exact'"),
+		'', "$name: the guarantee is exact");
+	is(join("\n", grep { !/$expected_ends/ } $self->{children}->said(qr/pgbench: error/)),
+		'', "$name: no writer ended but for what was done to it");
+	is(join(' ', grep { !$self->{hits}{$_} } map { ("$_ crash_server", "$_ crash_backend") } qw(source target)),
+		'', "$name: both servers crashed, in both ways");
+	return;
+}
+
+1;
