@@ -30,8 +30,8 @@ my $scripts = dirname(__FILE__) . '/../torture';
 
 # Each job: what it reads (and where that is), how it is run ('run' for
 # incload_run, 'batches', or 'both' in turns), what its watermark is to the
-# writers (a time, an id, or '' for a clock that is not the server's), and how it
-# is created. A lookback of 0 lets it lose what the horizon has not held.
+# writers (a time, an id, xmin, or '' for a clock that is not the server's), and
+# how it is created. A lookback of 0 lets it lose what the horizon has not held.
 my $upsert = q{strategy => 'upsert', key => '{id}', watermark => };
 my $append = q{strategy => 'append', key => '{}', watermark => };
 my $keyed  = q{strategy => 'append', key => '{id}', watermark => };
@@ -48,13 +48,15 @@ my @jobs   = map { my %job; @job{qw(name source how kind create)} = @$_; \%job }
 	[ 'raw_blind',   'blind.growing',   'both',    'id',   "$append 'id', $small" ],
 	[ 'parted',      'src.parted',      'both',    'time', "$upsert 'updated_at', $strict" ],
 	[ 'joined',      'src.joined',      'both',    'time', "$upsert 'updated_at', $strict" ],
+	[ 'by_xmin',     'src.changing',    'both',    'xmin', "$upsert 'xmin', $small" ],
 	[ 'stamped',     'src.stamped',     'both',    '',     "$upsert 'at', $small" ],
 	[ 'near_up',     'public.changing', 'both',    'time', "$upsert 'updated_at', $strict" ],
-	[ 'near_raw',    'public.growing',  'both',    'id',   "$append 'id', $small" ]);
+	[ 'near_raw',    'public.growing',  'both',    'id',   "$append 'id', $small" ],
+	[ 'near_xmin',   'public.changing', 'both',    'xmin', "$upsert 'xmin', $small" ]);
 
 # Who runs them: a session for each kind and way, and two that take turns.
 my @runners = ([qw(up_run)], [qw(up_batches)], [qw(key_run)], [qw(key_batches)], [qw(raw_run)],
-	[qw(raw_batches)], [qw(up_blind raw_blind stamped)], [qw(parted joined near_up near_raw)]);
+	[qw(raw_batches)], [qw(up_blind raw_blind stamped by_xmin)], [qw(parted joined near_up near_raw near_xmin)]);
 
 # Writers: script@weight for each client process, and where. 'hidden' ones do
 # not let their state be tracked, now and then.
@@ -145,14 +147,15 @@ sub make_jobs
 	}
 	# each checkpoint that is committed, and when at the earliest
 	$self->{target}->safe_psql('postgres', q{
-		CREATE TABLE checkpoint_kept (job_id bigint, bound text, side text, tied boolean, loaded_to text,
-			at timestamptz NOT NULL DEFAULT clock_timestamp());
+		CREATE TABLE checkpoint_kept (job_id bigint, bound text, side text, tied boolean, mark bigint,
+			loaded_to text, at timestamptz NOT NULL DEFAULT clock_timestamp());
 		CREATE INDEX ON checkpoint_kept (job_id, at);
 		CREATE FUNCTION keep_checkpoint() RETURNS trigger LANGUAGE plpgsql AS
 		$$
 		BEGIN
 			INSERT INTO public.checkpoint_kept
-			VALUES (NEW.job_id, NEW.bound, NEW.bound_side, NEW.tie_key IS NOT NULL, NEW.loaded_to);
+			VALUES (NEW.job_id, NEW.bound, NEW.bound_side, NEW.tie_key IS NOT NULL, NEW.mark::text::bigint,
+				NEW.loaded_to);
 			RETURN NULL;
 		END
 		$$;
