@@ -121,6 +121,9 @@ CONF
 	($self->{source}, $self->{target}) = two_nodes(source => $conf, target => $conf);
 	$self->{$_}->safe_psql('postgres', slurp_file("$scripts/schema.sql")) for qw(source target);
 	$self->{source}->safe_psql('postgres', q{CREATE ROLE blind LOGIN PASSWORD 'blind''s secret'});
+	# each run connects, and scram takes a good part of a short one
+	listen_with_password($self->{source}, 'password');
+	$self->{source}->reload;
 	return;
 }
 

@@ -22,8 +22,9 @@ sub make_mischief
 	my @crashes = map { my $where = $_; map { [ $where, $_ ] } qw(crash_server crash_backend) } qw(source target);
 	my @due = sort { $a <=> $b } map { time + 3 + rand($self->{seconds} - 3) } 1 .. @crashes * $rounds;
 	my @todo = map { shuffle(@crashes) } 1 .. $rounds;
-	my @lesser = qw(kill_runner kill_writer end_backend end_backend end_prepared);
+	my @lesser = qw(kill_runner kill_writer end_backend end_backend);
 	my $next_lesser = time + 2;
+	my $next_look = time;
 
 	while (time < $until || @todo)
 	{
@@ -33,6 +34,11 @@ sub make_mischief
 			my ($where, $what) = @{ shift(@todo) };
 			shift(@due);
 			$self->$what($where);
+		}
+		elsif (time >= $next_look)
+		{
+			$self->end_prepared;
+			$next_look = time + 3;
 		}
 		elsif (time >= $next_lesser)
 		{
@@ -156,7 +162,8 @@ sub kill_client
 	return;
 }
 
-# What is prepared and has lost its client is committed or rolled back, some time.
+# What is prepared and has lost its client is committed or rolled back in the end:
+# nobody sleeps that long.
 sub end_prepared
 {
 	my ($self, $now) = @_;

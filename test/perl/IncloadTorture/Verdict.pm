@@ -109,8 +109,8 @@ sub checkpoints_were_settled
 	foreach my $job (grep { $_->{kind} } @{ $self->{jobs} })
 	{
 		my ($met, $places, $below, $ahead, $back, $example) = $self->held_against($job);
-		# without sight of who is open, the checkpoint waits for all of them
-		cmp_ok($places, '>', $job->{source} =~ /^blind/ ? 0 : 1,
+		# one that never moves would prove nothing
+		cmp_ok($places, '>', 0,
 			"$name: $met versions came after $places checkpoints of $job->{name}");
 		is("$below $back", '0 0', "$name: none came below, and no checkpoint of $job->{name} went back")
 		  or diag($example);
