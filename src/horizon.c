@@ -114,6 +114,32 @@ time_bound(Source *source, const Shape *shape, TimestampTz at)
 }
 
 /*
+ * By how much the lookback of a time without zone is too short: where summer
+ * time began in it, local time has left an hour out.
+ */
+static int64
+left_out(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint)
+{
+	const char *lookback = job_lookback(job, shape->watermark->kind);
+	TextRows   *rows;
+
+	if (shape->watermark->type != TIMESTAMPOID || lookback == NULL || !checkpoint->bound.is_set ||
+		/* there was no summer time then */
+		DatumGetTimestamp(checkpoint->bound.value) < instant_parse("1900-01-01 00:00:00+00") ||
+		/* everything is read again */
+		TIMESTAMP_NOT_FINITE(DatumGetTimestamp(watermark_subtract(shape->watermark, checkpoint->bound.value,
+																  lookback))))
+		return 0;
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT (extract(epoch FROM b.l - b.span"
+		" - pg_catalog.timezone(b.zone, pg_catalog.timezone(b.zone, b.l) - b.span)) * 1000000)::pg_catalog.int8"
+		" FROM (SELECT %s AS l, %s::pg_catalog.interval AS span, %s AS zone) b",
+		watermark_literal(shape->watermark, checkpoint->bound.value),
+		quote_literal_cstr(lookback), zone_expression(source, shape)));
+	return Max(strtoi64(rows->value[0][0], NULL, 10), 0);
+}
+
+/*
  * Is this the server that the checkpoint was made for? Another one has other
  * rows below the checkpoint, and nobody would ever read them.
  */
@@ -484,6 +510,7 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	horizon->source_clock = plain_clock(source);
 	if (shape->watermark == NULL)
 		return horizon;
+	horizon->left_out = left_out(source, job, shape, checkpoint);
 	if (!witness_possible(source))
 	{
 		settled_by_age(horizon, source, job, shape, checkpoint, horizon->source_clock,
