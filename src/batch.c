@@ -55,7 +55,7 @@ run_user_sql(const Job *job, const char *option, const char *sql)
 	if (sql == NULL)
 		return;
 	trouble_begin(&trouble, psprintf("It came up in the option \"%s\": %s", option, sql),
-				  psprintf("Change it: SELECT incload_alter_job(%s, options => '{\"%s\": \"…\"}').",
+				  psprintf("Change it: SELECT incload_alter_job(%s, options => '{\"%s\": \"...\"}').",
 						   quote_literal_cstr(job->name), option));
 	SPI_connect();
 	if (SPI_execute(sql, false, 0) < 0)

@@ -109,3 +109,23 @@ clock_limit(Source *source, const WatermarkType *type, TimestampTz now, int64 ah
 	limit.value = watermark_parse(type, rows->value[0][0]);
 	return limit;
 }
+
+int64
+clock_left_out(Source *source, const WatermarkType *type, const Bound *from, const char *lookback)
+{
+	TextRows   *rows;
+
+	if (type->type != TIMESTAMPOID || lookback == NULL || !from->is_set ||
+		/* there was no summer time then */
+		DatumGetTimestamp(from->value) < instant_parse("1900-01-01 00:00:00+00") ||
+		/* everything is read again */
+		TIMESTAMP_NOT_FINITE(DatumGetTimestamp(watermark_subtract(type, from->value, lookback))))
+		return 0;
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT (extract(epoch FROM b.l - b.span"
+		" - pg_catalog.timezone(b.zone, pg_catalog.timezone(b.zone, b.l) - b.span)) * 1000000)::pg_catalog.int8"
+		" FROM (SELECT %s AS l, %s::pg_catalog.interval AS span, %s AS zone) b",
+		watermark_literal(type, from->value), quote_literal_cstr(lookback),
+		zone_expression(source, type, "Etc/GMT+12")));
+	return Max(strtoi64(rows->value[0][0], NULL, 10), 0);
+}

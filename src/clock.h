@@ -24,4 +24,11 @@ extern Bound clock_bound(Source *source, const WatermarkType *type, TimestampTz 
  */
 extern Bound clock_limit(Source *source, const WatermarkType *type, TimestampTz now, int64 ahead);
 
+/*
+ * By how many microseconds a lookback from a place is too short for a time
+ * without zone: where summer time began in it, local time has left an hour out.
+ */
+extern int64 clock_left_out(Source *source, const WatermarkType *type, const Bound *from,
+							const char *lookback);
+
 #endif							/* INCLOAD_CLOCK_H */

@@ -471,7 +471,7 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("source %s does not tell which transaction wrote a row", job->source_name),
 				 errdetail("It is no table, or a partition of it is none."),
-				 errhint("Track a column by watermark => '…', or use strategy full.")));
+				 errhint("Track a column by watermark => '...', or use strategy full.")));
 	horizon->guarantee = "exact";
 	check_mark(horizon, source, job, shape, checkpoint, state);
 	/* the next to be over may be the newest there is, and open all the same */
@@ -514,6 +514,8 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	horizon->bound = track->bound;
 	horizon->noted = track->noted;
 	horizon->restart = track->restart;
+	horizon->left_out = clock_left_out(source, track->type, &checkpoint->bound,
+									   job_lookback(job, track->type->kind));
 	horizon->future = clock_limit(source, track->type, horizon->source_clock,
 								  job->options->future_guard);
 	if (list_length(tracks) > 1)

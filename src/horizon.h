@@ -30,6 +30,7 @@ typedef struct Horizon
 	bool		mark_holds;		/* and the checkpoint's own mark still tells what was seen */
 	char	   *definition_hash;
 	TimestampTz source_clock;	/* when the run began, by the source's clock */
+	int64		left_out;		/* microseconds that local time left out in the lookback, as summer time began */
 } Horizon;
 
 /*

@@ -92,7 +92,7 @@ job_require_owner(const Job *job)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("owner \"%s\" of job \"%s\" does not exist", job->owner_name, job->name),
 				 errdetail("The role was dropped or renamed after the job was created."),
-				 errhint("SELECT incload_alter_job(%s, owner => '…') gives it to another role.",
+				 errhint("SELECT incload_alter_job(%s, owner => '...') gives it to another role.",
 						 quote_literal_cstr(job->name))));
 }
 
@@ -104,14 +104,14 @@ require_relations(const Job *job, bool has_source, bool has_target)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("source %s of job \"%s\" does not exist", job->source_name, job->name),
 				 errdetail("The relation was dropped or renamed after the job was created."),
-				 errhint("Create it again, or SELECT incload_alter_job(%s, source => '…').",
+				 errhint("Create it again, or SELECT incload_alter_job(%s, source => '...').",
 						 quote_literal_cstr(job->name))));
 	if (!has_target)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("target %s of job \"%s\" does not exist", job->target_name, job->name),
 				 errdetail("The table was dropped or renamed after the job was created."),
-				 errhint("SELECT incload_alter_job(%s, target => '…') makes it anew, or names another.",
+				 errhint("SELECT incload_alter_job(%s, target => '...') makes it anew, or names another.",
 						 quote_literal_cstr(job->name))));
 }
 

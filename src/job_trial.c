@@ -232,7 +232,7 @@ try_out_query(Source *source, const Job *job, const Shape *shape)
 	}
 	sql = query_read(shape, source, job->options->filter, &everything, READ_ANY_ORDER, 0);
 	trouble_begin(&trouble, psprintf("The source is read with: %s", sql),
-				  "GRANT what lacks, at the source, or leave columns out: {\"exclude\": […]}.");
+				  "GRANT what lacks, at the source, or leave columns out: {\"exclude\": [...]}.");
 	(void) facts_plan(source, sql);
 	trouble_end(&trouble);
 }

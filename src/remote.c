@@ -315,7 +315,7 @@ require_mapping(ForeignServer *server, Oid user)
 				 errmsg("no user mapping for \"%s\" on server \"%s\"",
 						GetUserNameFromId(user, false), server->servername),
 				 errdetail("A job connects with its owner's user mapping."),
-				 errhint("CREATE USER MAPPING FOR %s SERVER %s OPTIONS (user '…', password '…');",
+				 errhint("CREATE USER MAPPING FOR %s SERVER %s OPTIONS (user '...', password '...');",
 						 quote_identifier(GetUserNameFromId(user, false)),
 						 quote_identifier(server->servername))));
 	return GetUserMapping(user, server->serverid);
@@ -364,7 +364,7 @@ report_password(ForeignServer *server, Oid user, bool is_given)
 						 GetUserNameFromId(user, false)),
 			 is_given
 			 ? errhint("Change the authentication method there, or let a superuser set password_required 'false' in the user mapping.")
-			 : errhint("ALTER USER MAPPING FOR %s SERVER %s OPTIONS (ADD password '…');",
+			 : errhint("ALTER USER MAPPING FOR %s SERVER %s OPTIONS (ADD password '...');",
 					   quote_identifier(GetUserNameFromId(user, false)),
 					   quote_identifier(server->servername))));
 }

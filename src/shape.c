@@ -380,7 +380,7 @@ require_defaults(const Job *job, Relation target, List *columns)
 							job->target_name),
 					 errdetail("It is NOT NULL, has no default, and source %s has no such column.",
 							   job->source_name),
-					 errhint("Give it a default, or a value: {\"transforms\": {\"%s\": \"…\"}}.",
+					 errhint("Give it a default, or a value: {\"transforms\": {\"%s\": \"...\"}}.",
 							 NameStr(att->attname))));
 	}
 }

@@ -121,7 +121,7 @@ require_xmin(Source *source, const Job *job, const Shape *shape, const SourceFac
 				 by_other_reader ? errdetail("Only the reader \"copy\" can ask for it.")
 				 : errdetail("Only tables of PostgreSQL have an xmin."),
 				 by_other_reader ? errhint("Leave the option \"reader\" out.")
-				 : errhint("Track a column by watermark => '…', or use strategy full.")));
+				 : errhint("Track a column by watermark => '...', or use strategy full.")));
 }
 
 static WatermarkFeed

@@ -365,10 +365,10 @@ rate_full(const Advice *advice, bool is_best)
 
 	initStringInfo(&reason);
 	if (is_best && advice->watermark)
-		reason_add(&reason, psprintf("%s tells which rows changed, but without a key a changed row could not be found again in the target: give one with key => '{…}'",
+		reason_add(&reason, psprintf("%s tells which rows changed, but without a key a changed row could not be found again in the target: give one with key => '{...}'",
 									 advice->watermark->suggestion->candidate));
 	else if (is_best)
-		reason_add(&reason, "no column tells which rows are new or changed: give one with watermark => '…' if there is one");
+		reason_add(&reason, "no column tells which rows are new or changed: give one with watermark => '...' if there is one");
 	if (advice->facts->rows >= 0)
 		reason_add(&reason, psprintf("reads all of about %.0f rows each time", advice->facts->rows));
 	else

@@ -4,6 +4,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "compat.h"
 #include "window.h"
 
@@ -24,6 +26,8 @@ window_next(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 	{
 		window.low.value = watermark_subtract(shape->watermark, checkpoint->bound.value,
 											  job_lookback(job, shape->watermark->kind));
+		if (horizon->left_out > 0)
+			window.low.value = TimestampGetDatum(DatumGetTimestamp(window.low.value) - horizon->left_out);
 		window.low.side = BOUND_BEFORE;
 		window.low.tie_key = NIL;
 	}
