@@ -301,6 +301,18 @@ note_clock_back(Horizon *horizon, const Job *job, const Shape *shape, const Chec
 								watermark_print(shape->watermark, checkpoint->bound.value)));
 }
 
+/* of bounds that wait, the first keeps the checkpoint where it is; whom it waits for has been open since before it */
+static void
+name_holder(Horizon *horizon, const Witness *witness)
+{
+	NotedBound *first = linitial(horizon->noted);
+	const Holder *holder = witness_holder(witness, linitial(first->waits));
+
+	horizon->held_since = holder->since ? holder->since : first->at;
+	horizon->held_back_by = psprintf("%s, since %s%s", holder->who, timestamptz_to_str(horizon->held_since),
+									 holder->since ? "" : " or earlier");
+}
+
 /* every row below was written by a transaction that is over */
 static void
 exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
@@ -331,8 +343,8 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		if (witness->oldest_start < at)
 		{
 			at = witness->oldest_start;
-			horizon->held_back_by = witness->oldest;
 			horizon->held_since = at;
+			horizon->held_back_by = psprintf("%s, since %s", witness->oldest, timestamptz_to_str(at));
 		}
 		bound = time_bound(source, shape, at);
 		note_clock_back(horizon, job, shape, checkpoint, state, &bound);
@@ -342,9 +354,8 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		waits = shape->watermark_feed == FEED_SEQUENCE ? witness->writers : witness->others;
 	if (bound.is_set)
 		settle_or_note(horizon, shape, &bound, waits);
-	if (waits != NIL && horizon->held_back_by == NULL)
-		horizon->held_back_by = psprintf("virtual transaction %s%s", (char *) linitial(waits),
-										 witness->prepared ? " (prepared)" : "");
+	if (horizon->noted != NIL)
+		name_holder(horizon, witness);
 }
 
 /* nobody can tell who is open: what is old enough counts as settled */
