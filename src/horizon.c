@@ -242,10 +242,22 @@ open_bound(Horizon *horizon, Source *source, const Track *track, const SourceSta
 	if (witness->oldest_start < at)
 	{
 		at = witness->oldest_start;
-		horizon->held_back_by = witness->oldest;
 		horizon->held_since = at;
+		horizon->held_back_by = psprintf("%s, since %s", witness->oldest, timestamptz_to_str(at));
 	}
 	return clock_bound(source, track->type, at);
+}
+
+/* of bounds that wait, the first keeps the checkpoint where it is; whom it waits for has been open since before it */
+static void
+name_holder(Horizon *horizon, const Track *track, const Witness *witness)
+{
+	NotedBound *first = linitial(track->noted);
+	const Holder *holder = witness_holder(witness, linitial(first->waits));
+
+	horizon->held_since = holder->since ? holder->since : first->at;
+	horizon->held_back_by = psprintf("%s, since %s%s", holder->who, timestamptz_to_str(horizon->held_since),
+									 holder->since ? "" : " or earlier");
 }
 
 /* every row below was written by a transaction that is over */
@@ -288,9 +300,8 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		else
 			waits = track->feed == FEED_SEQUENCE ? witness->writers : witness->others;
 		track_settle_or_note(track, &bound, waits, horizon->source_clock);
-		if (bound.is_set && waits != NIL && horizon->held_back_by == NULL)
-			horizon->held_back_by = psprintf("virtual transaction %s%s", (char *) linitial(waits),
-											 witness->prepared ? " (prepared)" : "");
+		if (track->noted != NIL)
+			name_holder(horizon, track, witness);
 	}
 }
 
@@ -466,6 +477,8 @@ static void
 observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
 			 const Checkpoint *checkpoint, const SourceState *state)
 {
+	const Holder *holder;
+
 	if (!state->is_table || !state->is_tables)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -475,8 +488,13 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 	horizon->guarantee = "exact";
 	check_mark(horizon, source, job, shape, checkpoint, state);
 	/* the next to be over may be the newest there is, and open all the same */
-	horizon->held_back_by = witness_of_xid(source, state->oldest_xid, &horizon->held_since);
-	if (horizon->held_back_by == NULL && state->oldest_xid < state->next_xid)
+	holder = witness_of_xid(source, state->oldest_xid);
+	if (holder)
+	{
+		horizon->held_since = holder->since;
+		horizon->held_back_by = psprintf("%s, since %s", holder->who, timestamptz_to_str(holder->since));
+	}
+	else if (state->oldest_xid < state->next_xid)
 		horizon->held_back_by = psprintf("transaction " UINT64_FORMAT, state->oldest_xid);
 }
 

@@ -93,11 +93,25 @@ witness_state(Source *source)
 	return state;
 }
 
-/* sessions of this database: their pids, those of the hidden ones, and the oldest start of the others */
-static List *
-look_at_activity(Source *source, Witness *witness, List **pids)
+/* Session: one of this database that may write to the source */
+typedef struct Session
 {
-	List	   *hidden = NIL;
+	char	   *pid;
+	char	   *who;
+	TimestampTz start;			/* none of its rows is older; 0: nothing is open, or it cannot be seen */
+	bool		is_hidden;		/* it may have begun before "start" */
+} Session;
+
+/*
+ * Sessions of this database, and which of those that can be seen began first.
+ * An active one without a transaction is between two of one message, and the
+ * second bears that message's arrival. One that has no start in its transaction
+ * began it while it was not tracked.
+ */
+static List *
+look_at_activity(Source *source, Witness *witness)
+{
+	List	   *sessions = NIL;
 	TextRows   *rows;
 
 	/* within a transaction, the view is kept as it was first seen */
@@ -105,13 +119,16 @@ look_at_activity(Source *source, Witness *witness, List **pids)
 		(void) source_ask_catalog(source, "SELECT pg_catalog.pg_stat_clear_snapshot()");
 
 	rows = source_ask_catalog(source,
-								"SELECT a.pid,"
-								" LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END) AS start,"
+								"SELECT a.pid, LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END),"
 								" a.application_name, a.state IS NULL OR a.state = 'disabled'"
+								"  OR (a.state <> 'idle' AND a.xact_start IS NULL)"
 								" FROM pg_catalog.pg_stat_activity a"
 								" WHERE a.datname = pg_catalog.current_database()"
 								" AND a.pid <> pg_catalog.pg_backend_pid()"
-								" AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
+								/* autovacuum alone has no user; its type is not shown to everyone */
+								" AND a.usesysid IS NOT NULL"
+								/* who streams changes writes none; all his transactions bear the stream's start */
+								" AND NOT (a.backend_type = 'walsender' AND a.query LIKE 'START\\_REPLICATION %')"
 								/* incload's own readers write nothing */
 								" AND NOT (a.usesysid = (SELECT oid FROM pg_catalog.pg_roles"
 								"   WHERE rolname = session_user)"
@@ -120,39 +137,59 @@ look_at_activity(Source *source, Witness *witness, List **pids)
 	for (int i = 0; i < rows->nrows; i++)
 	{
 		char	  **v = rows->value[i];
-		TimestampTz start = instant_parse(v[1]);
+		Session    *session = palloc0(sizeof(Session));
 
-		*pids = lappend(*pids, v[0]);
-		if (v[3] == NULL || v[3][0] == 't')
-			hidden = lappend(hidden, v[0]);
-		if (start != 0 && start < witness->oldest_start)
+		session->pid = v[0];
+		session->who = v[2] && v[2][0] ? psprintf("pid %s (%s)", v[0], v[2]) : psprintf("pid %s", v[0]);
+		session->start = instant_parse(v[1]);
+		session->is_hidden = v[3] == NULL || v[3][0] == 't';
+		sessions = lappend(sessions, session);
+		if (session->start != 0 && session->start < witness->oldest_start)
 		{
-			witness->oldest_start = start;
-			witness->oldest = psprintf("pid %s%s%s%s, since %s", v[0],
-									   v[2] && v[2][0] ? " (" : "", v[2] ? v[2] : "",
-									   v[2] && v[2][0] ? ")" : "", v[1]);
+			witness->oldest_start = session->start;
+			witness->oldest = session->who;
 		}
 	}
-	return hidden;
+	return sessions;
 }
 
-static bool
-contains(List *strings, const char *wanted)
+static Session *
+session_by_pid(List *sessions, const char *pid)
 {
 	ListCell   *lc;
 
-	foreach(lc, strings)
-		if (strcmp(lfirst(lc), wanted) == 0)
-			return true;
-	return false;
+	foreach(lc, sessions)
+		if (pid != NULL && strcmp(((Session *) lfirst(lc))->pid, pid) == 0)
+			return lfirst(lc);
+	return NULL;
+}
+
+static Holder *
+new_holder(const char *name, const Session *session, const char *gid, const char *prepared_at)
+{
+	Holder	   *holder = palloc0(sizeof(Holder));
+
+	holder->name = pstrdup(name);
+	if (session)
+	{
+		holder->who = session->who;
+		holder->since = session->is_hidden ? 0 : session->start;
+	}
+	else if (gid)
+	{
+		holder->who = psprintf("prepared transaction %s", quote_literal_cstr(gid));
+		holder->since = instant_parse(prepared_at);
+	}
+	else
+		holder->who = psprintf("virtual transaction %s", name);
+	return holder;
 }
 
 Witness *
 witness_open(Source *source, const SourceState *state)
 {
 	Witness    *witness = palloc0(sizeof(Witness));
-	List	   *pids = NIL;
-	List	   *hidden = look_at_activity(source, witness, &pids);
+	List	   *sessions = look_at_activity(source, witness);
 	TextRows   *rows;
 
 	rows = source_ask_catalog(source, psprintf(
@@ -160,30 +197,48 @@ witness_open(Source *source, const SourceState *state)
 		"  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
 		"   WHERE d.datname = pg_catalog.current_database())"
 		"  AND l.relation IN (%s) AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock',"
-		"   'ExclusiveLock', 'AccessExclusiveLock'))"
-		" FROM pg_catalog.pg_locks l WHERE l.virtualtransaction IS NOT NULL GROUP BY 1, 2",
+		"   'ExclusiveLock', 'AccessExclusiveLock')),"
+		" pg_catalog.max(p.gid), pg_catalog.max(p.prepared)"
+		" FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p"
+		"  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid"
+		/* an idle session that keeps an advisory lock is number 0 of its transactions: none */
+		" WHERE l.virtualtransaction NOT LIKE '%%/0' GROUP BY 1, 2",
 		state->relations));
 	for (int i = 0; i < rows->nrows; i++)
 	{
 		char	  **v = rows->value[i];
 		bool		writes = v[2] && v[2][0] == 't';
+		Session    *session = session_by_pid(sessions, v[1]);
 
 		witness->open = lappend(witness->open, v[0]);
+		witness->holders = lappend(witness->holders, new_holder(v[0], session, v[3], v[4]));
 		if (writes)
 			witness->writers = lappend(witness->writers, v[0]);
 		if (v[1] == NULL && writes)
 			witness->prepared = lappend(witness->prepared, v[0]);
-		if (v[1] == NULL ? writes : contains(pids, v[1]))
+		if (v[1] == NULL ? writes : session != NULL)
 			witness->others = lappend(witness->others, v[0]);
-		if (v[1] != NULL && contains(hidden, v[1]))
+		if (session && session->is_hidden)
 			witness->unknown = lappend(witness->unknown, v[0]);
 	}
 	return witness;
 }
 
-char *
-witness_of_xid(Source *source, uint64 xid, TimestampTz *since)
+const Holder *
+witness_holder(const Witness *witness, const char *name)
 {
+	ListCell   *lc;
+
+	foreach(lc, witness->holders)
+		if (strcmp(((Holder *) lfirst(lc))->name, name) == 0)
+			return lfirst(lc);
+	return NULL;
+}
+
+const Holder *
+witness_of_xid(Source *source, uint64 xid)
+{
+	Holder	   *holder;
 	TextRows   *rows;
 
 	rows = source_ask_catalog(source, psprintf(
@@ -193,10 +248,10 @@ witness_of_xid(Source *source, uint64 xid, TimestampTz *since)
 		" UNION ALL SELECT 'prepared transaction ' || pg_catalog.quote_literal(p.gid), p.prepared"
 		" FROM pg_catalog.pg_prepared_xacts p WHERE p.transaction = '%u'::pg_catalog.xid",
 		(uint32) xid, (uint32) xid));
-	*since = 0;
 	if (rows->nrows == 0)
 		return NULL;
-	*since = instant_parse(rows->value[0][1]);
-	return rows->value[0][1] == NULL ? rows->value[0][0]
-		: psprintf("%s, since %s", rows->value[0][0], rows->value[0][1]);
+	holder = palloc0(sizeof(Holder));
+	holder->who = rows->value[0][0];
+	holder->since = instant_parse(rows->value[0][1]);
+	return holder;
 }

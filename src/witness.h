@@ -28,12 +28,21 @@ typedef struct SourceState
 	uint64		oldest_xid;		/* xid8: each transaction below is over */
 } SourceState;
 
+/* Holder: an open transaction, and who that is as far as one can see */
+typedef struct Holder
+{
+	char	   *name;			/* of the virtual transaction, if that is how it was found */
+	char	   *who;			/* "pid 17 (psql)" */
+	TimestampTz since;			/* 0: that cannot be seen */
+} Holder;
+
 /* Witness: the transactions that were open after that */
 typedef struct Witness
 {
 	TimestampTz oldest_start;	/* of those whose start can be seen; DT_NOEND: none */
 	char	   *oldest;			/* who that is */
 	List	   *open;			/* of char *: every virtual transaction there is */
+	List	   *holders;		/* of Holder *: the same */
 	List	   *unknown;		/* those of which the start cannot be seen */
 	List	   *others;			/* all but this one, its kind and autovacuum */
 	List	   *writers;		/* those with a write lock on the relations */
@@ -48,7 +57,10 @@ extern SourceState *witness_state(Source *source);
 /* after the bound was taken, and before the snapshot that reads the rows */
 extern Witness *witness_open(Source *source, const SourceState *state);
 
-/* who has that xid, or NULL; and since when, 0 where that is not known */
-extern char *witness_of_xid(Source *source, uint64 xid, TimestampTz *since);
+/* who a virtual transaction is; NULL where it is not open */
+extern const Holder *witness_holder(const Witness *witness, const char *name);
+
+/* the same for the number of a transaction; NULL where that cannot be seen */
+extern const Holder *witness_of_xid(Source *source, uint64 xid);
 
 #endif							/* INCLOAD_WITNESS_H */

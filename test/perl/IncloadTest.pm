@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
-  foreign_table pg_major);
+  foreign_table pg_major crash_backend);
 
 # whatever the locale of who runs the tests
 my @utf8 = ('--locale=C', '--encoding=UTF8');
@@ -221,6 +221,23 @@ sub settle
 			"SELECT clock_timestamp() > max(updated_at) + interval '2.2 s' FROM $table")
 		  or die "$table does not settle";
 	}
+	return;
+}
+
+# crash_backend NODE: one process is killed, and the server starts again under its old start time
+# (restart_after_crash has to be on). A second session tells when it has noticed; and psql could be
+# gone before it is asked, so another program waits for the server.
+sub crash_backend
+{
+	my ($node) = @_;
+	my @sessions = map { session($node, scalar(getpwuid($<))) } 1 .. 2;
+	my ($victim, $other) = map { $_->query_safe('SELECT pg_backend_pid()') } @sessions;
+
+	kill 'KILL', $victim;
+	wait_for(60, sub { !kill(0, $other) }) or die 'the server has not noticed';
+	$_->{run}->finish foreach @sessions;
+	wait_for(60, sub { system($node->installed_command('pg_isready'), '-q', '-h', $node->host, '-p', $node->port) == 0 })
+	  or die 'the server does not come back';
 	return;
 }
 
