@@ -5,6 +5,7 @@
 #   make test              set up what is missing, build, install, run every test
 #   make regress | isolation | tap      one part of it; T='name…' picks tests by name
 #   make demo              two throw-away servers, one job, while pgbench writes
+#   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
 #   make matrix            make test in clean roots of several Debian suites
 #   make lint              check the shell scripts
 
@@ -71,10 +72,13 @@ regress isolation tap:
 demo:
 	@demo/run
 
+bench:
+	@bench/run
+
 matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run bench/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap demo matrix lint
+.PHONY: all test regress isolation tap demo bench matrix lint
