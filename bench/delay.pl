@@ -41,10 +41,7 @@ while (getppid() == $parent)
 		if ($socket == $server) { take_client(); }
 		elsif ($peer{$socket}) { take_bytes($socket); }
 	}
-	foreach my $entry (values %peer)
-	{
-		hand_on($entry->{self}) if $entry->{self};
-	}
+	hand_on($_) foreach map { $_->{self} } values %peer;
 }
 
 sub take_client

@@ -72,7 +72,7 @@ new_job() {
 	as_loader >/dev/null -c "SET client_min_messages = warning" \
 		-c "SELECT incload_drop_job(job) FROM incload.job WHERE job = 'bench'" \
 		-c "SELECT incload_create_job('bench', 'src.$table', 'ours.$table', strategy => '${2:-upsert}', watermark => '${3:-updated_at}',
-			key => ${4:-NULL}, options => '$1')"
+			key => ${4:-NULL}, options => \$options\$$1\$options\$)"
 }
 
 run_job() {
