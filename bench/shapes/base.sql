@@ -23,9 +23,10 @@ CREATE PROCEDURE base_add(first bigint, last bigint, moment timestamptz DEFAULT 
     FROM generate_series(first, last) n
 $$;
 
--- Rows spread over the whole table, each page as likely as the other.
+-- Rows from all over the table, in no order.
 CREATE PROCEDURE base_change(percent float8) LANGUAGE sql AS $$
-    UPDATE base SET state = 'changed', amount = amount + 1, updated_at = clock_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM base TABLESAMPLE BERNOULLI (percent)))
+    UPDATE base AS t SET state = 'changed', amount = amount + 1, updated_at = clock_timestamp()
+    FROM unnest(ARRAY(SELECT ctid FROM base TABLESAMPLE BERNOULLI (percent) ORDER BY random())) AS s(place)
+    WHERE t.ctid = s.place
 $$;
 \endif

@@ -19,7 +19,8 @@ CREATE PROCEDURE composite_add(first bigint, last bigint, moment timestamptz DEF
     FROM generate_series(first, last) n
 $$;
 CREATE PROCEDURE composite_change(percent float8) LANGUAGE sql AS $$
-    UPDATE composite SET amount = amount + 1, updated_at = clock_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM composite TABLESAMPLE BERNOULLI (percent)))
+    UPDATE composite AS t SET amount = amount + 1, updated_at = clock_timestamp()
+    FROM unnest(ARRAY(SELECT ctid FROM composite TABLESAMPLE BERNOULLI (percent) ORDER BY random())) AS s(place)
+    WHERE t.ctid = s.place
 $$;
 \endif

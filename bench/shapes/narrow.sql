@@ -13,7 +13,8 @@ CREATE PROCEDURE narrow_add(first bigint, last bigint, moment timestamptz DEFAUL
     FROM generate_series(first, last) n
 $$;
 CREATE PROCEDURE narrow_change(percent float8) LANGUAGE sql AS $$
-    UPDATE narrow SET v = v + 1, updated_at = clock_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM narrow TABLESAMPLE BERNOULLI (percent)))
+    UPDATE narrow AS t SET v = v + 1, updated_at = clock_timestamp()
+    FROM unnest(ARRAY(SELECT ctid FROM narrow TABLESAMPLE BERNOULLI (percent) ORDER BY random())) AS s(place)
+    WHERE t.ctid = s.place
 $$;
 \endif

@@ -16,7 +16,8 @@ CREATE PROCEDURE uuid_add(first bigint, last bigint, moment timestamptz DEFAULT 
     FROM generate_series(first, last) n
 $$;
 CREATE PROCEDURE uuid_change(percent float8) LANGUAGE sql AS $$
-    UPDATE uuid SET amount = amount + 1, updated_at = clock_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM uuid TABLESAMPLE BERNOULLI (percent)))
+    UPDATE uuid AS t SET amount = amount + 1, updated_at = clock_timestamp()
+    FROM unnest(ARRAY(SELECT ctid FROM uuid TABLESAMPLE BERNOULLI (percent) ORDER BY random())) AS s(place)
+    WHERE t.ctid = s.place
 $$;
 \endif

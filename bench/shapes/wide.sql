@@ -14,7 +14,8 @@ SELECT format($f$
     $$ $f$, string_agg(format(CASE WHEN n % 2 = 0 THEN 'n * %s' ELSE 'left(md5((n + %s)::text), 12)' END, n), ', ' ORDER BY n))
 FROM generate_series(1, 197) n \gexec
 CREATE PROCEDURE wide_change(percent float8) LANGUAGE sql AS $$
-    UPDATE wide SET changes = changes + 1, updated_at = clock_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM wide TABLESAMPLE BERNOULLI (percent)))
+    UPDATE wide AS t SET changes = changes + 1, updated_at = clock_timestamp()
+    FROM unnest(ARRAY(SELECT ctid FROM wide TABLESAMPLE BERNOULLI (percent) ORDER BY random())) AS s(place)
+    WHERE t.ctid = s.place
 $$;
 \endif
