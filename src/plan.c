@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/table.h"
 #include "catalog/pg_inherits.h"
 #include "optimizer/plancat.h"
@@ -82,12 +84,15 @@ plan_key_order(const Shape *shape, const char *alias)
 }
 
 /*
+ * How many staged rows have a key between the target's first and last, counted
+ * as far as "enough".
+ *
  * Rows with keys that all come after those of the target, or before, meet no
  * row of it: to look them up reads one edge of the index again and again. So it
  * is when a first load comes in batches, and wherever new rows have higher ids.
  */
 static double
-count_within(const Job *job, const Shape *shape, QueryEnvironment *environment)
+count_within(const Job *job, const Shape *shape, double enough, QueryEnvironment *environment)
 {
 	const LoadColumn *column = &shape->columns[shape->key[0]];
 	const char *name = quote_identifier(column->name);
@@ -95,9 +100,9 @@ count_within(const Job *job, const Shape *shape, QueryEnvironment *environment)
 	char	   *edge = psprintf("(SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s",
 								name, relation_qualified_name(job->target), name, name);
 	char	   *sql = psprintf("SELECT FROM " STAGE_NAME " AS s"
-							   " WHERE NOT s.%s %s %s LIMIT 1) AND NOT s.%s %s %s DESC LIMIT 1)",
+							   " WHERE NOT s.%s %s %s LIMIT 1) AND NOT s.%s %s %s DESC LIMIT 1) LIMIT %.0f",
 							   name, operator_qualified_name(type->lt_opr), edge,
-							   name, operator_qualified_name(type->gt_opr), edge);
+							   name, operator_qualified_name(type->gt_opr), edge, enough);
 
 	return (double) execute_statement(sql, environment, NULL).processed;
 }
@@ -120,7 +125,7 @@ plan_choose(const Job *job, const Shape *shape, double staged, bool is_guess,
 		plan.reason = REASON_MANY;
 		if (is_guess)
 			return plan;
-		plan.within = count_within(job, shape, environment);
+		plan.within = count_within(job, shape, floor(plan.target * PROBE_RATIO) + 1, environment);
 		if (plan.within > plan.target * PROBE_RATIO)
 			return plan;
 		plan.reason = REASON_BEYOND;
