@@ -6,6 +6,7 @@
 #   make regress | isolation | tap      one part of it; T='name…' picks tests by name
 #   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
+#   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
 #   make matrix            make test in clean roots of several Debian suites
 #   make lint              check the shell scripts
 
@@ -75,10 +76,13 @@ torture:
 demo:
 	@demo/run
 
+bench:
+	@bench/run
+
 matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run bench/torture $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run bench/run bench/torture $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap torture demo matrix lint
+.PHONY: all test regress isolation tap torture demo bench matrix lint

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -22,6 +21,7 @@
 #include "narrowing.h"
 #include "nature.h"
 #include "query.h"
+#include "target.h"
 #include "window.h"
 
 static const char *
@@ -257,34 +257,6 @@ check_source_key(Check *check)
 				  psprintf("key column %s may be NULL in source %s: a row without it fails the run; run this at the source",
 						   join_names(nullable, false), source_relation(check)),
 				  psprintf("%s;", mend.data));
-}
-
-/* is there a unique index on the target within the key's columns, that a row cannot evade? */
-static bool
-target_key_is_unique(Relation target, List *key)
-{
-	bool		found = false;
-	ListCell   *lc;
-
-	foreach(lc, RelationGetIndexList(target))
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
-		bool		covered = form->indisunique && form->indimmediate && form->indisvalid &&
-			RelationGetIndexPredicate(index) == NIL;
-
-		for (int i = 0; covered && i < form->indnkeyatts; i++)
-		{
-			AttrNumber	attnum = form->indkey.values[i];
-
-			/* 0 is an expression */
-			covered = attnum > 0 &&
-				name_in_list(key, NameStr(TupleDescAttr(RelationGetDescr(target), attnum - 1)->attname));
-		}
-		found |= covered;
-		index_close(index, AccessShareLock);
-	}
-	return found;
 }
 
 /* the key's columns that may be NULL in the target */

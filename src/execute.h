@@ -17,11 +17,29 @@ typedef struct ExecuteCounts
 	uint64		merge_updated;	/* update actions that wrote a row */
 } ExecuteCounts;
 
+/* PlanLead: where the planner is led. JIT is off in any case: see execute.c */
+typedef enum PlanLead
+{
+	LEAD_NONE,					/* nowhere: it goes by its own estimates */
+	LEAD_PROBE					/* to a nested loop, which looks each row up in an index */
+} PlanLead;
+
 /*
  * Plans and runs one statement as the current user, seeing the relations of
  * the environment (may be NULL). Rows go to dest (NULL: nowhere).
  */
 extern ExecuteCounts execute_statement(const char *sql, QueryEnvironment *environment,
 									   DestReceiver *dest);
+
+/* the same, with the planner led; what runs inside the statement is not */
+extern ExecuteCounts execute_led(const char *sql, PlanLead lead, QueryEnvironment *environment,
+								 DestReceiver *dest);
+
+/* would the planner, led to probes, really look each row up in an index? */
+extern bool execute_can_probe(const char *sql, QueryEnvironment *environment);
+
+/* leads the planner until the level that is returned is left again, or by an error */
+extern int	execute_lead_planner(PlanLead lead);
+extern void execute_leave_planner(int level);
 
 #endif							/* INCLOAD_EXECUTE_H */

@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "execute.h"
 #include "facts.h"
 #include "names.h"
 #include "outlook.h"
@@ -43,28 +44,35 @@ list_step(Listing *listing, const char *side, const char *what, const char *sql,
 	tuplestore_putvalues(listing->rsinfo->setResult, listing->rsinfo->setDesc, values, nulls);
 }
 
-/*
- * plan_with_stage
- *		The plan of a statement that reads the stage. The stage is empty; the
- *		planner is told that it holds as many rows as a batch is likely to.
- */
-static char *
-plan_with_stage(const Outlook *outlook, const char *sql, double rows)
+/* what the planner is told of a stage: that it holds as many rows as a batch is likely to */
+static EphemeralNamedRelation
+pretend_rows(Stage *stage, double rows)
 {
-	MemoryContext context = CurrentMemoryContext;
-	Stage	   *stage = stage_create(outlook->job, outlook->shape, 0, true, context);
 	EphemeralNamedRelation relation;
-	TextRows   *lines;
-	StringInfoData plan;
 
 	stage_begin_batch(stage);
 	relation = get_ENR(stage_environment(stage), STAGE_NAME);
 	relation->md.enrtuples = rows;
+	return relation;
+}
+
+/* the plan of a statement that reads the stage, which is empty, by a planner led so */
+static char *
+plan_with_stage(const Outlook *outlook, const char *sql, PlanLead lead, double rows)
+{
+	MemoryContext context = CurrentMemoryContext;
+	Stage	   *stage = stage_create(outlook->job, outlook->shape, 0, true, context);
+	EphemeralNamedRelation relation = pretend_rows(stage, rows);
+	TextRows   *lines;
+	StringInfoData plan;
+	int			level;
 
 	SPI_connect();
+	level = execute_lead_planner(lead);
 	if (SPI_register_relation(relation) != SPI_OK_REL_REGISTER ||
 		SPI_execute(psprintf("EXPLAIN %s", sql), false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not explain: %s", sql);
+	execute_leave_planner(level);
 	lines = text_rows_from_spi(context);
 	SPI_finish();
 	stage_end_batch(stage);
@@ -73,6 +81,27 @@ plan_with_stage(const Outlook *outlook, const char *sql, double rows)
 	for (int r = 0; r < lines->nrows; r++)
 		appendStringInfo(&plan, "%s%s", r ? "\n" : "", lines->value[r][0]);
 	return plan.data;
+}
+
+/* how the rows get from the stage into the target, with the reason in its first line */
+static void
+list_apply(Listing *listing, const Outlook *outlook, double rows)
+{
+	const Job  *job = outlook->job;
+	Stage	   *stage = stage_create(job, outlook->shape, 0, true, CurrentMemoryContext);
+	QueryEnvironment *environment = create_queryEnv();
+	ApplyPlan	plan;
+	char	   *sql;
+	char	   *text;
+
+	register_ENR(environment, pretend_rows(stage, rows));
+	plan = merge_plan(job, outlook->shape, outlook->mode, rows, true, environment);
+	stage_end_batch(stage);
+	sql = merge_apply_statement(job, outlook->shape, outlook->mode, plan.lead);
+	text = plan_with_stage(outlook, sql, plan.lead, rows);
+	if (outlook->mode != APPLY_INSERT)
+		text = psprintf("Chosen: %s\n%s", plan_reason(&plan), text);
+	list_step(listing, "target", "apply", sql, text);
 }
 
 /* all steps of a run, in the order in which it takes them */
@@ -97,10 +126,9 @@ list_run(Listing *listing, const Outlook *outlook)
 	if (outlook->prunes)
 	{
 		sql = merge_prune_statement(job, outlook->shape);
-		list_step(listing, "target", "prune", sql, plan_with_stage(outlook, sql, rows));
+		list_step(listing, "target", "prune", sql, plan_with_stage(outlook, sql, LEAD_NONE, rows));
 	}
-	sql = merge_apply_statement(job, outlook->shape, outlook->mode);
-	list_step(listing, "target", "apply", sql, plan_with_stage(outlook, sql, rows));
+	list_apply(listing, outlook, rows);
 	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);
 }
 

@@ -492,7 +492,8 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 	if (holder)
 	{
 		horizon->held_since = holder->since;
-		horizon->held_back_by = psprintf("%s, since %s", holder->who, timestamptz_to_str(holder->since));
+		horizon->held_back_by = holder->since == 0 ? holder->who
+			: psprintf("%s, since %s", holder->who, timestamptz_to_str(holder->since));
 	}
 	else if (state->oldest_xid < state->next_xid)
 		horizon->held_back_by = psprintf("transaction " UINT64_FORMAT, state->oldest_xid);

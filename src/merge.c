@@ -13,7 +13,6 @@
 #include "catalog/pg_inherits.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_operator.h"
 #include "access/htup_details.h"
 #include "commands/trigger.h"
 #include "storage/lockdefs.h"
@@ -31,6 +30,7 @@
 #include "execute.h"
 #include "merge.h"
 #include "names.h"
+#include "plan.h"
 
 ApplyMode
 merge_mode(const Job *job, const Shape *shape)
@@ -57,24 +57,6 @@ column_list(const Shape *shape, const char *alias, bool only_settable)
 	return buf.data;
 }
 
-/* a type's default equality operator, by its full name */
-static char *
-equality_operator(Oid type)
-{
-	Oid			operator = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
-	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
-	Form_pg_operator form;
-	char	   *text;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for operator %u", operator);
-	form = (Form_pg_operator) GETSTRUCT(tuple);
-	text = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)),
-					NameStr(form->oprname));
-	ReleaseSysCache(tuple);
-	return text;
-}
-
 char *
 merge_key_condition(const Shape *shape, const char *left, const char *right)
 {
@@ -85,9 +67,10 @@ merge_key_condition(const Shape *shape, const char *left, const char *right)
 	{
 		LoadColumn *column = &shape->columns[shape->key[i]];
 		const char *name = quote_identifier(column->name);
+		Oid			equality = lookup_type_cache(column->type, TYPECACHE_EQ_OPR)->eq_opr;
 
 		appendStringInfo(&buf, "%s%s.%s %s %s.%s", i ? " AND " : "", left, name,
-						 equality_operator(column->type), right, name);
+						 operator_qualified_name(equality), right, name);
 	}
 	return buf.data;
 }
@@ -120,9 +103,10 @@ merge_update_condition(const Job *job, const Shape *shape, const char *left, con
 }
 
 char *
-merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode)
+merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode, PlanLead lead)
 {
 	char	   *target = relation_qualified_name(job->target);
+	const char *stage = STAGE_NAME;
 	StringInfoData buf;
 	char	   *differs;
 
@@ -134,8 +118,10 @@ merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode)
 		return buf.data;
 	}
 
-	appendStringInfo(&buf, "MERGE INTO %s AS t USING " STAGE_NAME " AS s ON %s",
-					 target, merge_key_condition(shape, "t", "s"));
+	if (lead == LEAD_PROBE)
+		stage = psprintf("(SELECT * FROM " STAGE_NAME " AS s ORDER BY %s)", plan_key_order(shape, "s."));
+	appendStringInfo(&buf, "MERGE INTO %s AS t USING %s AS s ON %s",
+					 target, stage, merge_key_condition(shape, "t", "s"));
 	differs = merge_update_condition(job, shape, "t", "s");
 	if (mode == APPLY_MERGE && differs != NULL)
 	{
@@ -151,6 +137,19 @@ merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode)
 	appendStringInfo(&buf, " WHEN NOT MATCHED THEN INSERT (%s) OVERRIDING SYSTEM VALUE VALUES (%s)",
 					 column_list(shape, "", false), column_list(shape, "s.", false));
 	return buf.data;
+}
+
+ApplyPlan
+merge_plan(const Job *job, const Shape *shape, ApplyMode mode, double staged, bool is_guess,
+		   QueryEnvironment *environment)
+{
+	ApplyPlan	none = {.lead = LEAD_NONE, .staged = staged};
+
+	if (mode == APPLY_INSERT)
+		return none;
+	return plan_choose(job, shape, staged, is_guess,
+					   plan_key_order(shape, "") ? merge_apply_statement(job, shape, mode, LEAD_PROBE) : NULL,
+					   environment);
 }
 
 char *
@@ -261,21 +260,24 @@ delete_differing_statement(const Job *job, const Shape *shape)
  * comes to the same: the rows that differ are deleted, and all of them inserted.
  */
 static ExecuteCounts
-merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, QueryEnvironment *environment)
+merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, PlanLead lead,
+				 QueryEnvironment *environment)
 {
+	char	   *merge = merge_apply_statement(job, shape, mode, lead);
+
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool exchanged = false;
 	ExecuteCounts done = {0};
 
 	if (mode != APPLY_MERGE || !has_other_unique(job) || !may_replace_rows(job, shape))
-		return execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+		return execute_led(merge, lead, environment, NULL);
 
 	BeginInternalSubTransaction("incload merge");
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		done = execute_statement(merge_apply_statement(job, shape, mode), environment, NULL);
+		done = execute_led(merge, lead, environment, NULL);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -298,10 +300,11 @@ merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, QueryEnviro
 
 	if (exchanged)
 	{
-		uint64		deleted = execute_statement(delete_differing_statement(job, shape),
-												environment, NULL).processed;
+		uint64		deleted = execute_led(delete_differing_statement(job, shape), lead,
+										  environment, NULL).processed;
 
-		done = execute_statement(merge_apply_statement(job, shape, APPLY_INSERT_NEW), environment, NULL);
+		done = execute_led(merge_apply_statement(job, shape, APPLY_INSERT_NEW, lead), lead,
+						   environment, NULL);
 		done.merge_inserted -= deleted;
 		done.merge_updated = deleted;
 	}
@@ -317,6 +320,7 @@ static void
 run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, ApplyCounts *counts)
 {
 	QueryEnvironment *environment = stage_environment(stage);
+	PlanLead	lead = merge_plan(job, shape, mode, stage->nrows, false, environment).lead;
 	int64		differing = -1;
 	int64		inserted;
 	int64		suppressed;
@@ -324,9 +328,8 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
 		may_suppress_updates(job->target))
-		differing = execute_statement(differing_statement(job, shape), environment,
-									  NULL).processed;
-	done = merge_or_replace(job, shape, mode, environment);
+		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
+	done = merge_or_replace(job, shape, mode, lead, environment);
 
 	if ((int64) done.processed > stage->nrows)
 		ereport(ERROR,
@@ -358,7 +361,7 @@ merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 		return;
 	if (mode == APPLY_INSERT)
 	{
-		ExecuteCounts done = execute_statement(merge_apply_statement(job, shape, mode),
+		ExecuteCounts done = execute_statement(merge_apply_statement(job, shape, mode, LEAD_NONE),
 											   stage_environment(stage), NULL);
 
 		counts->inserted += done.processed;

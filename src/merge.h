@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "job.h"
+#include "plan.h"
 #include "shape.h"
 #include "stage.h"
 
@@ -43,8 +44,15 @@ extern char *merge_update_condition(const Job *job, const Shape *shape, const ch
 
 extern ApplyMode merge_mode(const Job *job, const Shape *shape);
 
-/* the INSERT or MERGE from STAGE_NAME */
-extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode);
+/*
+ * The INSERT or MERGE from STAGE_NAME. The planner has to be led likewise; to
+ * probes, the rows go in the order of their key.
+ */
+extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode, PlanLead lead);
+
+/* how it will get from so many staged rows to the target's; see plan_choose */
+extern ApplyPlan merge_plan(const Job *job, const Shape *shape, ApplyMode mode, double staged,
+							bool is_guess, QueryEnvironment *environment);
 
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);

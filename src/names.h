@@ -28,6 +28,9 @@ extern Oid	relation_stored_oid(const char *name);
 /* "schema.name", each quoted where needed */
 extern char *relation_qualified_name(Oid relation);
 
+/* "OPERATOR(schema.name)" */
+extern char *operator_qualified_name(Oid operator);
+
 /* the nearest of a list of names (char *) to one that was not found, or NULL */
 extern const char *nearest_name(List *names, const char *wanted);
 

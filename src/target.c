@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/catalog.h"
@@ -183,6 +184,33 @@ target_primary_key(Oid target)
 	}
 	relation_close(rel, AccessShareLock);
 	return names;
+}
+
+bool
+target_key_is_unique(Relation target, List *key)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, RelationGetIndexList(target))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+		bool		covered = form->indisunique && form->indimmediate && form->indisvalid &&
+			RelationGetIndexPredicate(index) == NIL;
+
+		for (int i = 0; covered && i < form->indnkeyatts; i++)
+		{
+			AttrNumber	attnum = form->indkey.values[i];
+
+			/* 0 is an expression */
+			covered = attnum > 0 &&
+				name_in_list(key, NameStr(TupleDescAttr(RelationGetDescr(target), attnum - 1)->attname));
+		}
+		found |= covered;
+		index_close(index, AccessShareLock);
+	}
+	return found;
 }
 
 /* a key column that the target will not have */

@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "utils/relcache.h"
+
 #include "job.h"
 #include "shape.h"
 
@@ -21,6 +23,9 @@ extern void target_require_same(const Job *job);
 
 /* names of the columns of the target's primary key (char *), NIL for none */
 extern List *target_primary_key(Oid target);
+
+/* is there a unique index on the target within the key's columns (char *), that a row cannot evade? */
+extern bool target_key_is_unique(Relation target, List *key);
 
 /*
  * Creates the target like the columns that the source sends (LoadColumn *, with

@@ -1,0 +1,163 @@
+/*
+ * plan.c
+ *		How the rows of the stage find theirs in the target.
+ *
+ * There are two ways. Probing looks each staged row up in the index of the key:
+ * its cost is that of the rows that came. A hash join reads the whole target:
+ * its cost is that of the rows that are there. The planner takes each page that
+ * is looked up for one that must be fetched from disk, and leaves the probes at
+ * a few hundredths of the table. But most of these rows are about to be updated,
+ * which fetches the page in any case; sorted by key they come to it in its order,
+ * where the table has one. So the choice is made here, by what was measured
+ * (bench/README.md), and the planner makes it where this knows no better.
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/table.h"
+#include "catalog/pg_inherits.h"
+#include "optimizer/plancat.h"
+#include "storage/lockdefs.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "names.h"
+#include "plan.h"
+#include "stage.h"
+#include "target.h"
+
+/* probes win up to so many staged rows for each row of the target */
+#define PROBE_RATIO 0.25
+
+/* the planner's own estimate, over all partitions: by the file's size now, analyzed or not */
+static double
+estimate_rows(Oid target)
+{
+	double		rows = 0;
+	ListCell   *lc;
+
+	foreach(lc, find_all_inheritors(target, AccessShareLock, NULL))
+	{
+		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+		BlockNumber pages;
+		double		tuples;
+		double		visible;
+
+		if (RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
+		{
+			estimate_rel_size(rel, NULL, &pages, &tuples, &visible);
+			rows += tuples;
+		}
+		table_close(rel, NoLock);
+	}
+	return rows;
+}
+
+static bool
+key_is_unique(const Job *job)
+{
+	Relation	rel = table_open(job->target, AccessShareLock);
+	bool		result = target_key_is_unique(rel, job->key);
+
+	table_close(rel, NoLock);
+	return result;
+}
+
+char *
+plan_key_order(const Shape *shape, const char *alias)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		const LoadColumn *column = &shape->columns[shape->key[i]];
+
+		if (!OidIsValid(lookup_type_cache(column->type, TYPECACHE_LT_OPR)->lt_opr))
+			return NULL;
+		appendStringInfo(&buf, "%s%s%s", i ? ", " : "", alias, quote_identifier(column->name));
+	}
+	return buf.data;
+}
+
+/*
+ * How many staged rows have a key between the target's first and last, counted
+ * as far as "enough".
+ *
+ * Rows with keys that all come after those of the target, or before, meet no
+ * row of it: to look them up reads one edge of the index again and again. So it
+ * is when a first load comes in batches, and wherever new rows have higher ids.
+ */
+static double
+count_within(const Job *job, const Shape *shape, double enough, QueryEnvironment *environment)
+{
+	const LoadColumn *column = &shape->columns[shape->key[0]];
+	const char *name = quote_identifier(column->name);
+	TypeCacheEntry *type = lookup_type_cache(column->type, TYPECACHE_LT_OPR | TYPECACHE_GT_OPR);
+	char	   *edge = psprintf("(SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s",
+								name, relation_qualified_name(job->target), name, name);
+	char	   *sql = psprintf("SELECT FROM " STAGE_NAME " AS s"
+							   " WHERE NOT s.%s %s %s LIMIT 1) AND NOT s.%s %s %s DESC LIMIT 1) LIMIT %.0f",
+							   name, operator_qualified_name(type->lt_opr), edge,
+							   name, operator_qualified_name(type->gt_opr), edge, enough);
+
+	return (double) execute_statement(sql, environment, NULL).processed;
+}
+
+ApplyPlan
+plan_choose(const Job *job, const Shape *shape, double staged, bool is_guess,
+			const char *sql, QueryEnvironment *environment)
+{
+	ApplyPlan	plan = {.lead = LEAD_NONE, .staged = staged, .within = -1};
+
+	plan.target = estimate_rows(job->target);
+	if (!key_is_unique(job) || sql == NULL)
+	{
+		plan.reason = REASON_NO_UNIQUE;
+		return plan;
+	}
+	plan.reason = REASON_FEW;
+	if (staged > plan.target * PROBE_RATIO)
+	{
+		plan.reason = REASON_MANY;
+		if (is_guess)
+			return plan;
+		plan.within = count_within(job, shape, floor(plan.target * PROBE_RATIO) + 1, environment);
+		if (plan.within > plan.target * PROBE_RATIO)
+			return plan;
+		plan.reason = REASON_BEYOND;
+	}
+	if (execute_can_probe(sql, environment))
+		plan.lead = LEAD_PROBE;
+	else
+		plan.reason = REASON_NO_INDEX;
+	return plan;
+}
+
+char *
+plan_reason(const ApplyPlan *plan)
+{
+	char	   *rows = psprintf("%.0f staged rows, about %.0f in the target", plan->staged, plan->target);
+
+	switch (plan->reason)
+	{
+		case REASON_FEW:
+			return psprintf("probes of the key's index, sorted by key: %s, at most %.0f%%", rows, PROBE_RATIO * 100);
+		case REASON_BEYOND:
+			return psprintf("probes of the key's index, sorted by key: %s, and %.0f have a key among theirs",
+							rows, plan->within);
+		case REASON_MANY:
+			if (plan->within < 0)
+				return psprintf("the planner's choice: %s, more than %.0f%%, unless most have a key beyond all of theirs",
+								rows, PROBE_RATIO * 100);
+			return psprintf("the planner's choice: %s, more than %.0f%%", rows, PROBE_RATIO * 100);
+		case REASON_NO_UNIQUE:
+			return psprintf("the planner's choice: the target has no unique index on the key; %s", rows);
+		case REASON_NO_INDEX:
+			return psprintf("the planner's choice: the key's index cannot be used here; %s", rows);
+	}
+	return NULL;				/* keep compiler quiet */
+}
