@@ -15,6 +15,7 @@ typedef struct SourceColumn
 	char	   *remote_name;	/* as the server that holds it has it */
 	char	   *type_name;		/* as the server that holds it has it */
 	bool		not_null;
+	int			number;			/* there; 0: not known */
 	int			primary_key_position;	/* from 1; 0: not in it */
 	bool		leads_index;	/* first column of a valid, full index */
 	bool		is_counted;		/* identity, or fed by a sequence */
