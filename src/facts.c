@@ -60,6 +60,27 @@ static const char columns_query[] =
 " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
 " ORDER BY a.attnum";
 
+/*
+ * The same in less, which is all that a run has to know, since planning takes
+ * longer than executing: no types, no size, and of indexes only those that tell
+ * rows apart. A column is counted if it may be.
+ */
+static const char outline_query[] =
+"SELECT a.attname, NULL, a.attnotnull,"
+" a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1,"
+" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r',"
+" (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true,"
+" coalesce((pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4, i.indnatts),"
+" i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)"
+" FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+" AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL"
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)"
+" FROM pg_catalog.pg_attribute a"
+" JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
+" WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+" AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
+" ORDER BY a.attnum";
+
 /* the name that the server which holds the source has for a column */
 static char *
 remote_name(Source *source, Form_pg_attribute att)
@@ -175,9 +196,9 @@ note_index(SourceFacts *facts, char *index)
 
 /* fills in what the source says, and drops columns that it lacks */
 static void
-ask_columns(Source *source, SourceFacts *facts, List *locals)
+ask_columns(Source *source, SourceFacts *facts, List *locals, const char *query)
 {
-	TextRows   *rows = source_ask_catalog_about(source, columns_query,
+	TextRows   *rows = source_ask_catalog_about(source, query,
 												source->routine->relation_name(source));
 	List	   *indexes = NIL;
 	ListCell   *lc;
@@ -192,7 +213,8 @@ ask_columns(Source *source, SourceFacts *facts, List *locals)
 		facts->has_children = v[7][0] == 't';
 		if (column == NULL)
 			continue;
-		column->type_name = v[1];
+		if (v[1])
+			column->type_name = v[1];
 		column->not_null = v[2][0] == 't';
 		column->is_counted = v[3][0] == 't';
 		column->number = atoi(v[4]);
@@ -229,36 +251,33 @@ facts_sequences_query(Source *source, const char *column)
 					quote_literal_cstr(found ? found->remote_name : column));
 }
 
-/* does a session take several numbers at once from a sequence that feeds the column? */
-static bool
-is_cached(Source *source, const char *column)
-{
-	TextRows   *rows;
-
-	rows = source_ask_catalog(source, psprintf(
-		"SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s)",
-		facts_sequences_query(source, column)));
-
-	return rows->nrows > 0;
-}
-
+/* whether a column that may be counted is, and if so, whether a session takes several numbers at once */
 static void
-ask_cache(Source *source, SourceFacts *facts, const char *name)
+ask_feed(Source *source, SourceFacts *facts, const char *name)
 {
 	SourceColumn *column = name ? facts_column(facts, name) : NULL;
+	TextRows   *rows;
 
-	if (column && column->is_counted)
-		column->is_cached = is_cached(source, name);
+	if (column == NULL || !column->is_counted)
+		return;
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a"
+		"  WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s AND (a.attidentity <> ''"
+		"  OR EXISTS (SELECT FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d"
+		"    ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND d.objid = f.oid"
+		"    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+		"    JOIN pg_catalog.pg_class c ON c.oid = d.refobjid AND c.relkind = 'S'"
+		"    WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum))),"
+		" EXISTS (SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s))",
+		quote_literal_cstr(source->routine->relation_name(source)),
+		quote_literal_cstr(column->remote_name), facts_sequences_query(source, name)));
+	column->is_counted = rows->value[0][0][0] == 't';
+	column->is_cached = column->is_counted && rows->value[0][1][0] == 't';
 }
 
-/*
- * facts_gather
- *		Everything about the source that helps to choose and to warn. Where
- *		the server that holds it is not PostgreSQL, what the declaration here
- *		says is all there is.
- */
-SourceFacts *
-facts_gather(Source *source)
+/* of a source that is not PostgreSQL, what is declared here is all */
+static SourceFacts *
+ask_source(Source *source, const char *query)
 {
 	SourceFacts *facts = palloc0(sizeof(SourceFacts));
 	List	   *locals = local_columns(source);
@@ -269,10 +288,22 @@ facts_gather(Source *source)
 		facts->columns = locals;
 		return facts;
 	}
-	ask_columns(source, facts, locals);
-	ask_cache(source, facts, source->job->watermark);
-	ask_cache(source, facts, source->job->options->watermark_fallback);
+	ask_columns(source, facts, locals, query);
+	ask_feed(source, facts, source->job->watermark);
+	ask_feed(source, facts, source->job->options->watermark_fallback);
 	return facts;
+}
+
+SourceFacts *
+facts_gather(Source *source)
+{
+	return ask_source(source, columns_query);
+}
+
+SourceFacts *
+facts_outline(Source *source)
+{
+	return ask_source(source, outline_query);
 }
 
 char *
