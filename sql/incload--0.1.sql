@@ -96,6 +96,8 @@ CREATE TABLE incload.run_store (
     pid             integer
 );
 CREATE INDEX run_store_job_idx ON incload.run_store (job_id, run_id DESC);
+-- whether a run has died is asked by each run, and must not depend on how many there were
+CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 'running';
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
 
 CREATE TABLE incload.event_store (

@@ -20,6 +20,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "kept_plan.h"
 #include "role.h"
 
 TextRows *
@@ -52,23 +53,9 @@ text_rows_from_spi(MemoryContext context)
 static void
 execute_in_bracket(RoleBracket *bracket, const char *sql, int nparams, const char *const *params)
 {
-	Oid			types[32];
-	Datum		values[32];
-	char		nulls[32];
-	int			code;
-
-	Assert(nparams <= lengthof(types));
 	role_enter_catalog(bracket);
 	SPI_connect();
-	for (int i = 0; i < nparams; i++)
-	{
-		types[i] = TEXTOID;
-		nulls[i] = params[i] ? ' ' : 'n';
-		values[i] = params[i] ? CStringGetTextDatum(params[i]) : (Datum) 0;
-	}
-	code = SPI_execute_with_args(sql, nparams, types, values, nulls, false, 0);
-	if (code < 0)
-		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(code));
+	kept_plan_execute(sql, nparams, params);
 }
 
 TextRows *

@@ -35,7 +35,7 @@ typedef struct CheckpointRow
 	char	   *loaded_to;
 } CheckpointRow;
 
-/* statement with text parameters, each cast where it is used; NULL is SQL null */
+/* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
 /* a row of one of the views, as composite Datum: incload.job or incload.run by its number */

@@ -2,8 +2,8 @@
  * facts.c
  *		What the catalog of the server that holds a source says about it.
  *
- * Two small queries, in the syntax of PostgreSQL 10, asked wherever the source
- * is: over the copy reader's connection, or here. The answers are turned into
+ * One small query, in the syntax of PostgreSQL 10, asked wherever the source
+ * is: over the copy reader's connection, or here. The answer is turned into
  * the names that the source relation here has for its columns, since those
  * are the names that jobs are written in.
  */
@@ -19,61 +19,67 @@
 
 #include "compat.h"
 #include "facts.h"
-#include "remote.h"
+#include "login.h"
 #include "names.h"
 
 /*
- * One row a column. A BRIN index serves a range of any of its columns, a
- * B-tree that of its first. The kind and size of the relation come along.
+ * One row a column. The kind and size of the relation come along, and its
+ * indexes, those on all of its rows: each as how it is built (b: B-tree, r: BRIN),
+ * whether it is the primary key, whether it tells rows apart, how many columns
+ * its key has, and the numbers of its columns; the primary key first.
+ * Servers before 11 have no column indnkeyatts, hence the detour.
  */
 static const char columns_query[] =
 "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
 " a.attidentity OPERATOR(pg_catalog.<>) ''"
-" OR EXISTS (SELECT FROM pg_catalog.pg_attrdef ad"
+" OR a.attnum OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT ad.adnum FROM pg_catalog.pg_attrdef ad"
 " JOIN pg_catalog.pg_depend d"
 " ON d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
 " AND d.objid OPERATOR(pg_catalog.=) ad.oid"
 " AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
 " JOIN pg_catalog.pg_class q"
 " ON q.oid OPERATOR(pg_catalog.=) d.refobjid AND q.relkind OPERATOR(pg_catalog.=) 'S'"
-" WHERE ad.adrelid OPERATOR(pg_catalog.=) a.attrelid"
-" AND ad.adnum OPERATOR(pg_catalog.=) a.attnum),"
-" EXISTS (SELECT FROM pg_catalog.pg_index i"
-" JOIN pg_catalog.pg_class x ON x.oid OPERATOR(pg_catalog.=) i.indexrelid"
-" JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) x.relam"
-" WHERE i.indrelid OPERATOR(pg_catalog.=) a.attrelid"
-" AND i.indisvalid AND i.indisready AND i.indpred IS NULL"
-" AND (m.amname OPERATOR(pg_catalog.=) 'btree'"
-" AND i.indkey[0] OPERATOR(pg_catalog.=) a.attnum"
-" OR m.amname OPERATOR(pg_catalog.=) 'brin'"
-" AND a.attnum OPERATOR(pg_catalog.=) ANY (i.indkey::pg_catalog.int2[]))),"
-" c.relkind,"
+" WHERE ad.adrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass)),"
+" a.attnum, c.relkind,"
 " CASE WHEN c.reltuples OPERATOR(pg_catalog.>) 0 OR c.relpages OPERATOR(pg_catalog.>) 0"
 " THEN c.reltuples ELSE -1 END,"
-" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r'"
+" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r',"
+" (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ',"
+" CASE m.amname WHEN 'btree' THEN 'b' WHEN 'brin' THEN 'r' ELSE '-' END, i.indisprimary,"
+" i.indisunique AND i.indimmediate AND i.indexprs IS NULL,"
+" coalesce((pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4, i.indnatts),"
+" i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)"
+" FROM pg_catalog.pg_index i"
+" JOIN pg_catalog.pg_class x ON x.oid OPERATOR(pg_catalog.=) i.indexrelid"
+" JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) x.relam"
+" WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)"
 " FROM pg_catalog.pg_attribute a"
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
-" WHERE a.attrelid OPERATOR(pg_catalog.=) %s::pg_catalog.regclass"
+" WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
 " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
 " ORDER BY a.attnum";
 
 /*
- * One row a column of each unique index that can tell rows apart, the primary
- * key's first. Servers before 11 have no column indnkeyatts, hence the detour.
+ * The same in less, which is all that a run has to know, since planning takes
+ * longer than executing: no types, no size, and of indexes only those that tell
+ * rows apart. A column is counted if it may be.
  */
-static const char keys_query[] =
-"SELECT i.indexrelid, i.indisprimary, a.attname"
-" FROM pg_catalog.pg_index i"
-" CROSS JOIN LATERAL pg_catalog.generate_series(0, coalesce("
-"(pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4,"
-" i.indnatts::pg_catalog.int4) OPERATOR(pg_catalog.-) 1) k(n)"
-" JOIN pg_catalog.pg_attribute a"
-" ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid"
-" AND a.attnum OPERATOR(pg_catalog.=) i.indkey[k.n]"
-" WHERE i.indrelid OPERATOR(pg_catalog.=) %s::pg_catalog.regclass"
-" AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indisready"
-" AND i.indpred IS NULL AND i.indexprs IS NULL"
-" ORDER BY i.indisprimary DESC, i.indexrelid, k.n";
+static const char outline_query[] =
+"SELECT a.attname, NULL, a.attnotnull,"
+" a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1,"
+" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r',"
+" (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true,"
+" coalesce((pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4, i.indnatts),"
+" i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)"
+" FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+" AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL"
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)"
+" FROM pg_catalog.pg_attribute a"
+" JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
+" WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
+" AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
+" ORDER BY a.attnum";
 
 /* the name that the server which holds the source has for a column */
 static char *
@@ -139,11 +145,63 @@ column_by_name(List *columns, const char *name)
 	return NULL;
 }
 
-/* fills in what the columns' own rows say, and drops those that the source lacks */
-static void
-ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relation)
+static SourceColumn *
+column_by_number(List *columns, int number)
 {
-	TextRows   *rows = source_ask_catalog(source, psprintf(columns_query, relation));
+	ListCell   *lc;
+
+	foreach(lc, columns)
+		if (((SourceColumn *) lfirst(lc))->number == number)
+			return lfirst(lc);
+	return NULL;
+}
+
+/*
+ * What an index says: which columns it can find rows by, a BRIN index by any of
+ * its columns and a B-tree by the first; and which are unique. A key with a
+ * column that the relation here does not have is of no use to a job.
+ */
+static void
+note_index(SourceFacts *facts, char *index)
+{
+	bool		is_btree = strtok(index, " ")[0] == 'b';
+	bool		is_brin = index[0] == 'r';
+	bool		is_primary = strtok(NULL, " ")[0] == 't';
+	bool		is_key = strtok(NULL, " ")[0] == 't';
+	int			nkeys = atoi(strtok(NULL, " "));
+	List	   *key = NIL;
+	ListCell   *lc;
+	char	   *number;
+
+	for (int i = 0; (number = strtok(NULL, " ")) != NULL; i++)
+	{
+		SourceColumn *column = column_by_number(facts->columns, atoi(number));
+
+		if (column && (is_brin || (is_btree && i == 0)))
+			column->leads_index = true;
+		if (i >= nkeys)
+			continue;
+		if (column == NULL)
+			is_key = false;
+		else
+			key = lappend(key, column->name);
+	}
+	if (!is_key)
+		return;
+	facts->unique_keys = lappend(facts->unique_keys, key);
+	if (is_primary)
+		foreach(lc, key)
+			facts_column(facts, lfirst(lc))->primary_key_position = foreach_current_index(lc) + 1;
+}
+
+/* fills in what the source says, and drops columns that it lacks */
+static void
+ask_columns(Source *source, SourceFacts *facts, List *locals, const char *query)
+{
+	TextRows   *rows = source_ask_catalog_about(source, query,
+												source->routine->relation_name(source));
+	List	   *indexes = NIL;
+	ListCell   *lc;
 
 	for (int r = 0; r < rows->nrows; r++)
 	{
@@ -155,49 +213,19 @@ ask_columns(Source *source, SourceFacts *facts, List *locals, const char *relati
 		facts->has_children = v[7][0] == 't';
 		if (column == NULL)
 			continue;
-		column->type_name = v[1];
+		if (v[1])
+			column->type_name = v[1];
 		column->not_null = v[2][0] == 't';
 		column->is_counted = v[3][0] == 't';
-		column->leads_index = v[4][0] == 't';
+		column->number = atoi(v[4]);
 		facts->columns = lappend(facts->columns, column);
 	}
-}
-
-/*
- * Collects the unique indexes. An index with a column that the relation here
- * does not have is of no use to a job, and is left out.
- */
-static void
-ask_keys(Source *source, SourceFacts *facts, const char *relation)
-{
-	TextRows   *rows = source_ask_catalog(source, psprintf(keys_query, relation));
-	int			r = 0;
-
-	while (r < rows->nrows)
-	{
-		const char *index = rows->value[r][0];
-		bool		is_primary = rows->value[r][1][0] == 't';
-		bool		complete = true;
-		List	   *key = NIL;
-		int			position = 0;
-		ListCell   *lc;
-
-		for (; r < rows->nrows && strcmp(rows->value[r][0], index) == 0; r++)
-		{
-			SourceColumn *column = column_by_remote_name(facts->columns, rows->value[r][2]);
-
-			if (column == NULL)
-				complete = false;
-			else
-				key = lappend(key, column->name);
-		}
-		if (!complete)
-			continue;
-		facts->unique_keys = lappend(facts->unique_keys, key);
-		if (is_primary)
-			foreach(lc, key)
-				facts_column(facts, lfirst(lc))->primary_key_position = ++position;
-	}
+	if (rows->nrows == 0 || rows->value[0][8] == NULL)
+		return;
+	for (char *index = strtok(rows->value[0][8], ","); index; index = strtok(NULL, ","))
+		indexes = lappend(indexes, index);
+	foreach(lc, indexes)
+		note_index(facts, lfirst(lc));
 }
 
 char *
@@ -223,40 +251,36 @@ facts_sequences_query(Source *source, const char *column)
 					quote_literal_cstr(found ? found->remote_name : column));
 }
 
-/* does a session take several numbers at once from a sequence that feeds the column? */
-static bool
-is_cached(Source *source, const char *column)
-{
-	TextRows   *rows;
-
-	rows = source_ask_catalog(source, psprintf(
-		"SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s)",
-		facts_sequences_query(source, column)));
-
-	return rows->nrows > 0;
-}
-
+/* whether a column that may be counted is, and if so, whether a session takes several numbers at once */
 static void
-ask_cache(Source *source, SourceFacts *facts, const char *name)
+ask_feed(Source *source, SourceFacts *facts, const char *name)
 {
 	SourceColumn *column = name ? facts_column(facts, name) : NULL;
+	TextRows   *rows;
 
-	if (column && column->is_counted)
-		column->is_cached = is_cached(source, name);
+	if (column == NULL || !column->is_counted)
+		return;
+	rows = source_ask_catalog(source, psprintf(
+		"SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a"
+		"  WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s AND (a.attidentity <> ''"
+		"  OR EXISTS (SELECT FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d"
+		"    ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND d.objid = f.oid"
+		"    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+		"    JOIN pg_catalog.pg_class c ON c.oid = d.refobjid AND c.relkind = 'S'"
+		"    WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum))),"
+		" EXISTS (SELECT FROM pg_catalog.pg_sequence q WHERE q.seqcache > 1 AND q.seqrelid IN (%s))",
+		quote_literal_cstr(source->routine->relation_name(source)),
+		quote_literal_cstr(column->remote_name), facts_sequences_query(source, name)));
+	column->is_counted = rows->value[0][0][0] == 't';
+	column->is_cached = column->is_counted && rows->value[0][1][0] == 't';
 }
 
-/*
- * facts_gather
- *		Everything about the source that helps to choose and to warn. Where
- *		the server that holds it is not PostgreSQL, what the declaration here
- *		says is all there is.
- */
-SourceFacts *
-facts_gather(Source *source)
+/* of a source that is not PostgreSQL, what is declared here is all */
+static SourceFacts *
+ask_source(Source *source, const char *query)
 {
 	SourceFacts *facts = palloc0(sizeof(SourceFacts));
 	List	   *locals = local_columns(source);
-	char	   *relation;
 
 	facts->rows = -1;
 	if (!source->is_postgres)
@@ -264,12 +288,22 @@ facts_gather(Source *source)
 		facts->columns = locals;
 		return facts;
 	}
-	relation = quote_literal_cstr(source->routine->relation_name(source));
-	ask_columns(source, facts, locals, relation);
-	ask_keys(source, facts, relation);
-	ask_cache(source, facts, source->job->watermark);
-	ask_cache(source, facts, source->job->options->watermark_fallback);
+	ask_columns(source, facts, locals, query);
+	ask_feed(source, facts, source->job->watermark);
+	ask_feed(source, facts, source->job->options->watermark_fallback);
 	return facts;
+}
+
+SourceFacts *
+facts_gather(Source *source)
+{
+	return ask_source(source, columns_query);
+}
+
+SourceFacts *
+facts_outline(Source *source)
+{
+	return ask_source(source, outline_query);
 }
 
 char *

@@ -15,6 +15,7 @@ typedef struct SourceColumn
 	char	   *remote_name;	/* as the server that holds it has it */
 	char	   *type_name;		/* as the server that holds it has it */
 	bool		not_null;
+	int			number;			/* there; 0: not known */
 	int			primary_key_position;	/* from 1; 0: not in it */
 	bool		leads_index;	/* first column of a valid, full index */
 	bool		is_counted;		/* identity, or fed by a sequence */
@@ -30,8 +31,15 @@ typedef struct SourceFacts
 	char		kind;			/* relkind where the rows are; '\0': not known */
 } SourceFacts;
 
-/* looks them up; of a source that is not PostgreSQL, what is declared here is all */
+/* looks up what helps to choose and to warn */
 extern SourceFacts *facts_gather(Source *source);
+
+/*
+ * Looks up what a run has to know: names of columns, NOT NULL and unique keys,
+ * the kind of the relation, and whether the watermark and its fallback are
+ * counted. All else is not filled in.
+ */
+extern SourceFacts *facts_outline(Source *source);
 
 extern SourceColumn *facts_column(const SourceFacts *facts, const char *name);
 

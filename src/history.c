@@ -27,82 +27,101 @@ history_begin(const Job *job, const char *kind)
 	return record;
 }
 
-/* one column of a record: its name and its value as an SQL constant */
+/* Writing: a record on its way into a statement */
+typedef struct Writing
+{
+	StringInfoData names;
+	StringInfoData values;
+	StringInfoData sets;		/* what an update may change */
+	const char **params;		/* NULL: values stand in the statement as constants */
+	int			nparams;
+} Writing;
+
 static void
-put(StringInfo names, StringInfo values, StringInfo sets, const char *name, char *value)
+put(Writing *writing, bool is_fixed, const char *name, const char *type, const char *value)
 {
-	appendStringInfo(names, "%s%s", names->len ? ", " : "", name);
-	appendStringInfo(values, "%s%s", values->len ? ", " : "", value);
-	if (sets->len || strcmp(name, "status") == 0)
-		appendStringInfo(sets, "%s%s = %s", sets->len ? ", " : "", name, value);
+	char	   *constant;
+
+	if (writing->params)
+	{
+		writing->params[writing->nparams++] = value;
+		constant = psprintf("$%d::%s", writing->nparams, type);
+	}
+	else
+		constant = value ? psprintf("%s::%s", quote_literal_cstr(value), type) : "NULL";
+	appendStringInfo(&writing->names, "%s%s", writing->names.len ? ", " : "", name);
+	appendStringInfo(&writing->values, "%s%s", writing->values.len ? ", " : "", constant);
+	if (!is_fixed)
+		appendStringInfo(&writing->sets, "%s%s = %s", writing->sets.len ? ", " : "", name, constant);
 }
 
 static char *
-text_constant(const char *text)
+number(int64 value)
 {
-	return text ? quote_literal_cstr(text) : "NULL";
-}
-
-static char *
-number_constant(int64 number)
-{
-	return psprintf(INT64_FORMAT, number);
+	return psprintf(INT64_FORMAT, value);
 }
 
 /*
  * The statement that makes the row be as the record is, whether it is there or
- * not. A text with constants, as a background worker may have to run it.
+ * not. With params, one text for all records; else a text with constants, as a
+ * background worker has to run it.
  */
 static char *
-write_statement(const RunRecord *record)
+write_statement(const RunRecord *record, const char **params, int *nparams)
 {
 	const Job  *job = record->job;
 	const ApplyCounts *c = &record->counts;
-	StringInfoData names;
-	StringInfoData values;
-	StringInfoData sets;
+	Writing		writing = {.params = params};
 
-	initStringInfo(&names);
-	initStringInfo(&values);
-	initStringInfo(&sets);
-#define PUT(name, value) put(&names, &values, &sets, name, value)
-	PUT("run_id", number_constant(record->run_id));
-	PUT("job_id", number_constant(job->id));
-	PUT("job", text_constant(job->name));
-	PUT("owner", text_constant(job->owner_name));
-	PUT("kind", text_constant(record->kind));
-	PUT("trigger", "'manual'");
-	PUT("started_at", text_constant(timestamptz_to_str(record->started_at)));
-	PUT("pid", number_constant(MyProcPid));
-	/* from here on, what an update may change */
-	PUT("status", text_constant(record->status));
-	PUT("finished_at", record->is_finished ? "pg_catalog.clock_timestamp()" : "NULL");
-	PUT("watermark_from", text_constant(record->watermark_from));
-	PUT("watermark_to", text_constant(record->watermark_to));
-	PUT("rows_read", number_constant(record->rows_read));
-	PUT("rows_inserted", number_constant(c->inserted));
-	PUT("rows_updated", number_constant(c->updated));
-	PUT("rows_unchanged", number_constant(c->unchanged));
-	PUT("rows_superseded", number_constant(c->superseded));
-	PUT("rows_suppressed", number_constant(c->suppressed));
-	PUT("rows_pruned", number_constant(c->pruned));
-	PUT("batches", number_constant(record->batches));
-	PUT("bytes_read", number_constant(record->bytes_read));
-	PUT("lag", record->has_lag ? psprintf("'" INT64_FORMAT " microseconds'::pg_catalog.interval",
-										  record->lag) : "NULL");
-	PUT("sqlstate", text_constant(record->sqlstate));
-	PUT("error", text_constant(record->error));
-	PUT("hint", text_constant(record->hint));
+	initStringInfo(&writing.names);
+	initStringInfo(&writing.values);
+	initStringInfo(&writing.sets);
+#define PUT(name, type, value) put(&writing, false, name, "pg_catalog." type, value)
+#define PUT_FIXED(name, type, value) put(&writing, true, name, "pg_catalog." type, value)
+	PUT_FIXED("run_id", "int8", number(record->run_id));
+	PUT_FIXED("job_id", "int8", number(job->id));
+	PUT_FIXED("job", "text", job->name);
+	PUT_FIXED("owner", "name", job->owner_name);
+	PUT_FIXED("kind", "text", record->kind);
+	PUT_FIXED("trigger", "text", "manual");
+	PUT_FIXED("started_at", "timestamptz", pstrdup(timestamptz_to_str(record->started_at)));
+	PUT_FIXED("pid", "int4", number(MyProcPid));
+	PUT("status", "text", record->status);
+	PUT("finished_at", "timestamptz", record->is_finished
+		? pstrdup(timestamptz_to_str(GetCurrentTimestamp())) : NULL);
+	PUT("watermark_from", "text", record->watermark_from);
+	PUT("watermark_to", "text", record->watermark_to);
+	PUT("rows_read", "int8", number(record->rows_read));
+	PUT("rows_inserted", "int8", number(c->inserted));
+	PUT("rows_updated", "int8", number(c->updated));
+	PUT("rows_unchanged", "int8", number(c->unchanged));
+	PUT("rows_superseded", "int8", number(c->superseded));
+	PUT("rows_suppressed", "int8", number(c->suppressed));
+	PUT("rows_pruned", "int8", number(c->pruned));
+	PUT("batches", "int4", number(record->batches));
+	PUT("bytes_read", "int8", number(record->bytes_read));
+	PUT("lag", "interval", record->has_lag
+		? psprintf(INT64_FORMAT " microseconds", record->lag) : NULL);
+	PUT("sqlstate", "text", record->sqlstate);
+	PUT("error", "text", record->error);
+	PUT("hint", "text", record->hint);
 #undef PUT
+#undef PUT_FIXED
+	if (nparams)
+		*nparams = writing.nparams;
 	return psprintf("INSERT INTO incload.run_store (%s) VALUES (%s)"
 					" ON CONFLICT (run_id) DO UPDATE SET %s",
-					names.data, values.data, sets.data);
+					writing.names.data, writing.values.data, writing.sets.data);
 }
 
 void
 history_write(const RunRecord *record)
 {
-	catalog_query(write_statement(record), 0, NULL);
+	const char *params[32];
+	int			nparams;
+	char	   *sql = write_statement(record, params, &nparams);
+
+	catalog_query(sql, nparams, params);
 }
 
 void
@@ -114,7 +133,7 @@ history_write_outside(RunRecord *record, const char *status, const ErrorData *er
 	record->error = error->detail ? psprintf("%s\n%s", error->message, error->detail)
 		: pstrdup(error->message);
 	record->hint = error->hint ? pstrdup(error->hint) : NULL;
-	autonomous_execute(write_statement(record));
+	autonomous_execute(write_statement(record, NULL, NULL));
 }
 
 void

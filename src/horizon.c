@@ -427,6 +427,18 @@ tracks_of(const Job *job, const Shape *shape, const Checkpoint *checkpoint)
 	return lappend(tracks, track);
 }
 
+/* is one of them a number, which a sequence may have given out? */
+static bool
+tracks_number(List *tracks)
+{
+	ListCell   *lc;
+
+	foreach(lc, tracks)
+		if (((Track *) lfirst(lc))->type->kind == WATERMARK_NUMBER)
+			return true;
+	return false;
+}
+
 /* can the tracks be settled by looking at who is open? */
 static bool
 can_be_exact(const SourceState *state, List *tracks)
@@ -517,7 +529,7 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 					   get_rel_relkind(job->source) != RELKIND_MATVIEW);
 	else
 	{
-		state = witness_state(source);
+		state = witness_state(source, tracks_number(tracks));
 		horizon->source_clock = state->clock;
 		horizon->epoch = state->epoch;
 		if (!is_full)

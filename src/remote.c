@@ -1,103 +1,171 @@
 /*
  * remote.c
- *		One libpq connection to a foreign server.
+ *		What is said to a foreign server during one use of a connection to it.
  *
- * States of a connection, and what ends each:
- * - connecting: polled on the latch, until connect_timeout;
- * - idle: between statements;
- * - busy: a statement was sent; an error or an interrupt here leaves a
- *   connection that nobody can use, so its owner drops it;
- * - copying: rows arrive; likewise.
+ * Questions go through libpq's pipeline mode, each with a Sync of its own, so
+ * that each is a transaction of its own, in the order in which they are sent,
+ * however many are under way. The COPY that reads rows is a simple query, which
+ * that mode does not allow: it comes after the last answer.
  *
- * A statement that is given up is not cancelled by a second connection: that
- * can block (PQcancel has no time limit before 17) when the server is frozen,
- * which is when somebody presses Ctrl-C. The connection is closed instead, and
- * the server is told at the start to look every second whether it still has
- * a client (client_connection_check_interval). That works for kill -9, too.
+ * A run asks a dozen questions, mostly those of the run before. They make a
+ * script, which is kept with the connection, and are sent ahead. An answer that
+ * came ahead is older than one that is asked for now, and no other harm: the
+ * order is the same, and the rows are read after all of them.
  *
- * The connection is closed by a callback of the memory context it belongs to,
- * registered before it is opened.
+ * Between statements nothing is open here. An error or an interrupt in the
+ * middle of one leaves a connection that nobody can use, and it is closed when
+ * it is given back; the server is told at the start to look every second
+ * whether it still has a client (client_connection_check_interval). That works
+ * for kill -9, too.
+ *
+ * The connection is given back by a callback of the memory context of its use,
+ * registered before it is borrowed.
  */
 #include "postgres.h"
 
-#include "commands/defrem.h"
+#include "access/transam.h"
+#include "common/hashfn.h"
 #include "foreign/foreign.h"
 #include "libpq-fe.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "storage/fd.h"
 #include "storage/latch.h"
-#include "access/transam.h"
-#include "catalog/pg_user_mapping.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
-#include "incload.h"
+#include "connection.h"
+#include "login.h"
 #include "remote.h"
 
-/* how long to wait for a connection when the server's options do not say */
-#define DEFAULT_CONNECT_TIMEOUT 30
+/* most arguments that a question has: those of the settings */
+#define MAX_ARGUMENTS 4
+
+/* Statement: one that is prepared on a connection */
+typedef struct Statement
+{
+	uint64		hash;			/* of the text */
+	char	   *sql;
+	char		name[24];
+} Statement;
+
+typedef struct Question
+{
+	bool		wants_types;	/* of the columns, and no rows */
+	char	   *sql;
+	int			narguments;
+	const char *arguments[MAX_ARGUMENTS];
+	bool		is_settled;		/* in a script: asked twice running, at the same place */
+} Question;
+
+/* Script: what was asked the last time under that name, in order */
+typedef struct Script
+{
+	char	   *name;
+	List	   *questions;		/* of Question * */
+} Script;
 
 struct Remote
 {
-	PGconn	   *conn;
-	bool		holds_fd;		/* one external file descriptor is accounted for */
-	char	   *copy_sql;		/* for the error context */
-	char	   *copy_piece;		/* libpq's, of the last remote_copy_next() */
+	Connection *connection;		/* NULL: given back, or lost */
 	char	   *server_name;
 	MemoryContext context;
 	MemoryContextCallback callback;
+
+	Question	settings;		/* what is to be set there for this use */
+	bool		settings_sent;
+	Script	   *script;			/* NULL: what is asked is nobody's script */
+	int			asked;			/* how many of the script's questions */
+	List	   *sent;			/* of Question *: not answered yet */
+	PGresult   *answer;			/* of the first of these, as far as it is read */
+
+	char	   *copy_sql;		/* for the error context */
+	char	   *copy_piece;		/* libpq's, of the last remote_copy_next() */
 };
+
+static void
+forget_results(Remote *remote)
+{
+	PQclear(remote->answer);
+	remote->answer = NULL;
+	if (remote->copy_piece)
+		PQfreemem(remote->copy_piece);
+	remote->copy_piece = NULL;
+}
+
+static void
+free_question(Question *question)
+{
+	for (int i = 0; i < question->narguments; i++)
+		pfree((char *) question->arguments[i]);
+	pfree(question->sql);
+	pfree(question);
+}
+
+/* what was not asked this time is not part of it */
+static void
+shorten_script(Script *script, int length)
+{
+	while (list_length(script->questions) > length)
+	{
+		free_question(llast(script->questions));
+		script->questions = list_delete_last(script->questions);
+	}
+}
 
 void
 remote_disconnect(Remote *remote)
 {
-	if (remote->copy_piece)
-		PQfreemem(remote->copy_piece);
-	remote->copy_piece = NULL;
-	if (remote->conn)
-		PQfinish(remote->conn);
-	remote->conn = NULL;
-	if (remote->holds_fd)
-		ReleaseExternalFD();
-	remote->holds_fd = false;
+	if (remote->connection)
+		connection_hang_up(remote->connection);
+	remote_release(remote);
+}
+
+void
+remote_release(Remote *remote)
+{
+	Connection *connection = remote->connection;
+
+	forget_results(remote);
+	if (connection == NULL)
+		return;
+	remote->connection = NULL;
+	if (remote->script)
+		shorten_script(remote->script, remote->asked);
+	/* with answers that nobody has read, it stays in that mode, and is not kept */
+	if (connection->pg)
+		(void) PQexitPipelineMode(connection->pg);
+	connection_give_back(connection);
 }
 
 static void
-disconnect_callback(void *arg)
+release_callback(void *arg)
 {
-	remote_disconnect(arg);
+	remote_release(arg);
 }
 
-/* libpq's messages end with a newline */
-static char *
-connection_message(PGconn *conn)
-{
-	char	   *message = pchomp(PQerrorMessage(conn));
-
-	return message[0] ? message : pstrdup("the server closed the connection");
-}
-
-/* the connection is gone, or never came to be */
+/* the connection is gone */
 static void
-report_connection(Remote *remote, int sqlstate, const char *sql)
+report_lost(Remote *remote, const char *sql)
 {
-	char	   *detail = connection_message(remote->conn);
+	char	   *detail = connection_message(remote->connection);
 
 	remote_disconnect(remote);
 	ereport(ERROR,
-			(errcode(sqlstate),
-			 sqlstate == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION
-			 ? errmsg("could not connect to server \"%s\"", remote->server_name)
-			 : errmsg("lost the connection to server \"%s\"", remote->server_name),
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("lost the connection to server \"%s\"", remote->server_name),
 			 errdetail_internal("%s", detail),
-			 sqlstate == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION
-			 ? errhint("See that the server runs, and compare its options and the user mapping's in \\des+ and \\deu+.")
-			 : errhint("Run the job again: it goes on from its checkpoint."),
-			 sql ? errcontext("remote SQL command: %s", sql) : 0));
+			 errhint("Run the job again: it goes on from its checkpoint."),
+			 errcontext("remote SQL command: %s", sql)));
+}
+
+/* without a state it is libpq that speaks: the connection broke; after FATAL it will */
+static bool
+says_lost(Remote *remote, const PGresult *result)
+{
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+
+	return PQresultErrorField(result, PG_DIAG_SQLSTATE) == NULL ||
+		PQstatus(remote->connection->pg) == CONNECTION_BAD ||
+		(severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0));
 }
 
 /* raises the error that a result holds, as it was raised there; clears the result */
@@ -105,18 +173,16 @@ static void
 report_result(Remote *remote, PGresult *result, const char *sql)
 {
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
 	int			code;
 
-	/* without a state it is libpq that speaks: the connection broke; after FATAL it will */
-	if (state == NULL || PQstatus(remote->conn) == CONNECTION_BAD ||
-		(severity && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0)))
+	remote->connection->is_spoilt = true;
+	if (says_lost(remote, result))
 	{
 		PQclear(result);
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
+		report_lost(remote, sql);
 	}
 	code = MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
 	message = pstrdup(message ? message : "unknown error");
@@ -132,112 +198,314 @@ report_result(Remote *remote, PGresult *result, const char *sql)
 			 errcontext("remote SQL command: %s", sql)));
 }
 
-/* waits for the socket, or a timeout in milliseconds (-1: none); false on timeout */
-static bool
-wait_for_socket(PGconn *conn, int event, long timeout)
-{
-	int			rc;
-
-	rc = WaitLatchOrSocket(MyLatch,
-						   WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | event |
-						   (timeout >= 0 ? WL_TIMEOUT : 0),
-						   PQsocket(conn), timeout, incload_wait_event_source());
-	if (rc & WL_LATCH_SET)
-	{
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-	return (rc & WL_TIMEOUT) == 0;
-}
-
-/* the next result of the statement sent, NULL when there are no more */
-static PGresult *
-next_result(Remote *remote, const char *sql)
-{
-	while (PQisBusy(remote->conn))
-	{
-		wait_for_socket(remote->conn, WL_SOCKET_READABLE, -1);
-		if (!PQconsumeInput(remote->conn))
-			report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
-	}
-	return PQgetResult(remote->conn);
-}
-
-/* the last result of the statement sent; an error in any of them is raised */
-static PGresult *
-finish_statement(Remote *remote, const char *sql)
-{
-	PGresult   *last = NULL;
-	PGresult   *result;
-
-	while ((result = next_result(remote, sql)) != NULL)
-	{
-		ExecStatusType status = PQresultStatus(result);
-
-		PQclear(last);
-		last = result;
-		if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK && status != PGRES_EMPTY_QUERY)
-			report_result(remote, result, sql);
-	}
-	if (last == NULL)
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
-	return last;
-}
-
 static void
 require_open(Remote *remote, const char *sql)
 {
-	if (remote->conn == NULL)
+	if (remote->connection == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_DOES_NOT_EXIST),
 				 errmsg("the connection to server \"%s\" is closed", remote->server_name),
 				 errcontext("remote SQL command: %s", sql)));
 }
 
-TextRows *
-remote_query(Remote *remote, const char *sql)
+/* the next result of what was sent, NULL between two statements */
+static PGresult *
+next_result(Remote *remote, const char *sql)
 {
-	PGresult   *result;
-	TextRows   *rows = palloc0(sizeof(TextRows));
+	PGconn	   *pg = remote->connection->pg;
 
-	require_open(remote, sql);
-	if (!PQsendQuery(remote->conn, sql))
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
-	result = finish_statement(remote, sql);
-
-	PG_TRY();
+	while (PQisBusy(pg))
 	{
-		rows->nrows = PQntuples(result);
-		rows->ncols = PQnfields(result);
-		rows->value = palloc(sizeof(char **) * Max(rows->nrows, 1));
-		for (int r = 0; r < rows->nrows; r++)
+		connection_wait(pg, WL_SOCKET_READABLE, -1);
+		if (!PQconsumeInput(pg))
+			report_lost(remote, sql);
+	}
+	return PQgetResult(pg);
+}
+
+static bool
+is_good(const PGresult *result)
+{
+	ExecStatusType status = PQresultStatus(result);
+
+	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY;
+}
+
+static bool
+same_question(const Question *a, const Question *b)
+{
+	if (a->wants_types != b->wants_types || a->narguments != b->narguments ||
+		strcmp(a->sql, b->sql) != 0)
+		return false;
+	for (int i = 0; i < a->narguments; i++)
+		if (strcmp(a->arguments[i], b->arguments[i]) != 0)
+			return false;
+	return true;
+}
+
+/* writes into the script that this is asked at its present place */
+static void
+note_in_script(Remote *remote, const Question *question)
+{
+	List	   *questions;
+	MemoryContext old;
+	Question   *copy;
+
+	if (remote->script == NULL)
+		return;
+	questions = remote->script->questions;
+	if (remote->asked < list_length(questions) &&
+		same_question(list_nth(questions, remote->asked), question))
+	{
+		((Question *) list_nth(questions, remote->asked++))->is_settled = true;
+		return;
+	}
+	old = MemoryContextSwitchTo(remote->connection->context);
+	copy = palloc0(sizeof(Question));
+	copy->wants_types = question->wants_types;
+	copy->sql = pstrdup(question->sql);
+	copy->narguments = question->narguments;
+	for (int i = 0; i < question->narguments; i++)
+		copy->arguments[i] = pstrdup(question->arguments[i]);
+	if (remote->asked < list_length(questions))
+	{
+		free_question(list_nth(questions, remote->asked));
+		lfirst(list_nth_cell(questions, remote->asked)) = copy;
+	}
+	else
+		remote->script->questions = lappend(questions, copy);
+	MemoryContextSwitchTo(old);
+	remote->asked++;
+}
+
+/*
+ * The statement of this text that is prepared on the connection. If there is
+ * none, NULL, or with "prepare" it is sent to be prepared.
+ */
+static Statement *
+find_statement(Remote *remote, const char *sql, bool prepare)
+{
+	Connection *connection = remote->connection;
+	uint64		hash = DatumGetUInt64(hash_any_extended((const unsigned char *) sql, strlen(sql), 0));
+	Statement  *statement;
+	MemoryContext old;
+	ListCell   *lc;
+
+	foreach(lc, connection->statements)
+	{
+		statement = lfirst(lc);
+		if (statement->hash == hash && strcmp(statement->sql, sql) == 0)
+			return statement;
+	}
+	if (!prepare)
+		return NULL;
+	old = MemoryContextSwitchTo(connection->context);
+	statement = palloc(sizeof(Statement));
+	statement->hash = hash;
+	statement->sql = pstrdup(sql);
+	snprintf(statement->name, sizeof(statement->name), "incload_%d",
+			 list_length(connection->statements));
+	connection->statements = lappend(connection->statements, statement);
+	MemoryContextSwitchTo(old);
+	/* where that fails, the connection is not used again, and no more is the name */
+	if (!PQsendPrepare(connection->pg, statement->name, sql, 0, NULL))
+		report_lost(remote, sql);
+	return statement;
+}
+
+/* sends a question, as a transaction of its own */
+static void
+send_question(Remote *remote, Question *question, Statement *statement)
+{
+	PGconn	   *pg = remote->connection->pg;
+	const char *name = statement ? statement->name : "";
+	MemoryContext old;
+
+	if (!(statement || PQsendPrepare(pg, "", question->sql, 0, NULL)) ||
+		!(question->wants_types ? PQsendDescribePrepared(pg, name)
+		  : PQsendQueryPrepared(pg, name, question->narguments, question->arguments, NULL, NULL, 0)) ||
+		!PQpipelineSync(pg))
+		report_lost(remote, question->sql);
+	old = MemoryContextSwitchTo(remote->context);
+	remote->sent = lappend(remote->sent, question);
+	MemoryContextSwitchTo(old);
+}
+
+/* the answer to the first question that was sent, good or bad */
+static PGresult *
+read_answer(Remote *remote)
+{
+	const char *sql = ((Question *) linitial(remote->sent))->sql;
+	PGresult   *answer;
+
+	for (;;)
+	{
+		PGresult   *result = next_result(remote, sql);
+
+		if (result == NULL)
 		{
-			rows->value[r] = palloc(sizeof(char *) * Max(rows->ncols, 1));
-			for (int c = 0; c < rows->ncols; c++)
-				rows->value[r][c] = PQgetisnull(result, r, c) ? NULL
-					: pstrdup(PQgetvalue(result, r, c));
+			if (PQstatus(remote->connection->pg) == CONNECTION_BAD)
+				report_lost(remote, sql);
+		}
+		else if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
+		{
+			PQclear(result);
+			break;
+		}
+		else if (remote->answer && !is_good(remote->answer))
+			PQclear(result);	/* the first error is the one that tells */
+		else
+		{
+			PQclear(remote->answer);
+			remote->answer = result;
+			if (!is_good(result) && says_lost(remote, result))
+				report_lost(remote, sql);
 		}
 	}
-	PG_FINALLY();
+	remote->sent = list_delete_first(remote->sent);
+	answer = remote->answer;
+	remote->answer = NULL;
+	if (!is_good(answer))
+		remote->connection->is_spoilt = true;
+	return answer;
+}
+
+/* reads what was sent ahead, for nothing */
+static void
+abandon_sent(Remote *remote)
+{
+	while (remote->sent != NIL)
+		PQclear(read_answer(remote));
+}
+
+/* the settings go first, without being waited for */
+static void
+send_settings(Remote *remote)
+{
+	if (remote->settings_sent)
+		return;
+	if (!PQenterPipelineMode(remote->connection->pg))
+		report_lost(remote, remote->settings.sql);
+	send_question(remote, &remote->settings, find_statement(remote, remote->settings.sql, true));
+	remote->settings_sent = true;
+}
+
+static void
+read_settings(Remote *remote)
+{
+	PGresult   *result;
+
+	if (remote->sent == NIL || linitial(remote->sent) != &remote->settings)
+		return;
+	result = read_answer(remote);
+	if (!is_good(result))
+		report_result(remote, result, remote->settings.sql);
+	PQclear(result);
+}
+
+/*
+ * Was it the statement's being prepared that failed? A table may have got
+ * another column type since, or somebody between here and there may not know
+ * what was prepared.
+ */
+static bool
+plan_does_not_fit(const PGresult *answer)
+{
+	const char *state = PQresultErrorField(answer, PG_DIAG_SQLSTATE);
+
+	return state && (strcmp(state, "0A000") == 0 || strcmp(state, "26000") == 0);
+}
+
+/* the answer, which is a good one */
+static PGresult *
+ask(Remote *remote, Question *question)
+{
+	PGresult   *answer;
+
+	require_open(remote, question->sql);
+	send_settings(remote);
+	read_settings(remote);
+	if (remote->sent == NIL || !same_question(linitial(remote->sent), question))
 	{
-		PQclear(result);
+		abandon_sent(remote);
+		send_question(remote, question,
+					  find_statement(remote, question->sql, question->narguments > 0));
 	}
-	PG_END_TRY();
+	note_in_script(remote, question);
+	answer = read_answer(remote);
+	if (!is_good(answer) && plan_does_not_fit(answer))
+	{
+		PQclear(answer);
+		abandon_sent(remote);
+		send_question(remote, question, NULL);
+		answer = read_answer(remote);
+	}
+	if (!is_good(answer))
+		report_result(remote, answer, question->sql);
+	return answer;
+}
+
+void
+remote_follow(Remote *remote, const char *name)
+{
+	Connection *connection = remote->connection;
+	MemoryContext old;
+	ListCell   *lc;
+
+	Assert(remote->script == NULL && remote->asked == 0);
+	require_open(remote, name);
+	foreach(lc, connection->scripts)
+		if (strcmp(((Script *) lfirst(lc))->name, name) == 0)
+			remote->script = lfirst(lc);
+	if (remote->script == NULL)
+	{
+		old = MemoryContextSwitchTo(connection->context);
+		remote->script = palloc0(sizeof(Script));
+		remote->script->name = pstrdup(name);
+		connection->scripts = lappend(connection->scripts, remote->script);
+		MemoryContextSwitchTo(old);
+	}
+	send_settings(remote);
+	foreach(lc, remote->script->questions)
+	{
+		Question   *question = lfirst(lc);
+
+		if (!question->is_settled)
+			break;
+		send_question(remote, question, find_statement(remote, question->sql, true));
+	}
+}
+
+TextRows *
+remote_query(Remote *remote, const char *sql, const char *argument)
+{
+	Question	question = {.sql = (char *) sql, .narguments = argument != NULL,
+		.arguments = {argument}};
+	PGresult   *result = ask(remote, &question);
+	TextRows   *rows;
+
+	/* so that it goes, whatever happens */
+	remote->answer = result;
+	rows = palloc0(sizeof(TextRows));
+	rows->nrows = PQntuples(result);
+	rows->ncols = PQnfields(result);
+	rows->value = palloc(sizeof(char **) * Max(rows->nrows, 1));
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		rows->value[r] = palloc(sizeof(char *) * Max(rows->ncols, 1));
+		for (int c = 0; c < rows->ncols; c++)
+			rows->value[r][c] = PQgetisnull(result, r, c) ? NULL
+				: pstrdup(PQgetvalue(result, r, c));
+	}
+	forget_results(remote);
 	return rows;
 }
 
 void
 remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32 *typmods)
 {
-	PGresult   *result;
-
-	require_open(remote, sql);
-	if (!PQsendPrepare(remote->conn, "", sql, 0, NULL))
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
-	PQclear(finish_statement(remote, sql));
-	if (!PQsendDescribePrepared(remote->conn, ""))
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
-	result = finish_statement(remote, sql);
+	Question	question = {.wants_types = true, .sql = (char *) sql};
+	PGresult   *result = ask(remote, &question);
 
 	Assert(PQnfields(result) == ncolumns);
 	for (int i = 0; i < ncolumns; i++)
@@ -254,31 +522,41 @@ remote_copy_start(Remote *remote, const char *sql)
 	PGresult   *result;
 
 	require_open(remote, sql);
-	if (!PQsendQuery(remote->conn, sql))
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, sql);
+	send_settings(remote);
+	read_settings(remote);
+	abandon_sent(remote);
+	if (!PQexitPipelineMode(remote->connection->pg) ||
+		!PQsendQuery(remote->connection->pg,
+					 psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; %s; COMMIT", sql)))
+		report_lost(remote, sql);
+	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
 	result = next_result(remote, sql);
+	if (is_good(result))
+	{
+		/* the BEGIN */
+		PQclear(result);
+		result = next_result(remote, sql);
+	}
 	if (PQresultStatus(result) != PGRES_COPY_OUT)
 		report_result(remote, result, sql);
 	PQclear(result);
-	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
 }
 
 int
 remote_copy_next(Remote *remote, const char **data, bool wait)
 {
+	PGconn	   *pg = remote->connection->pg;
+	PGresult   *result;
 	int			length;
 
-	if (remote->copy_piece)
-		PQfreemem(remote->copy_piece);
-	remote->copy_piece = NULL;
-
-	while ((length = PQgetCopyData(remote->conn, &remote->copy_piece, true)) == 0)
+	forget_results(remote);
+	while ((length = PQgetCopyData(pg, &remote->copy_piece, true)) == 0)
 	{
 		if (!wait)
 			return 0;
-		wait_for_socket(remote->conn, WL_SOCKET_READABLE, -1);
-		if (!PQconsumeInput(remote->conn))
-			report_connection(remote, ERRCODE_CONNECTION_FAILURE, remote->copy_sql);
+		connection_wait(pg, WL_SOCKET_READABLE, -1);
+		if (!PQconsumeInput(pg))
+			report_lost(remote, remote->copy_sql);
 	}
 	if (length > 0)
 	{
@@ -288,225 +566,68 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 		return length;
 	}
 	if (length == -2)
-		report_connection(remote, ERRCODE_CONNECTION_FAILURE, remote->copy_sql);
-	PQclear(finish_statement(remote, remote->copy_sql));
+		report_lost(remote, remote->copy_sql);
+	/* the end of the COPY, and that of its transaction */
+	while ((result = next_result(remote, remote->copy_sql)) != NULL)
+	{
+		if (!is_good(result))
+			report_result(remote, result, remote->copy_sql);
+		PQclear(result);
+	}
 	return -1;
 }
 
-/* is this one of libpq's options (the rest are postgres_fdw's own)? */
-static bool
-is_libpq_option(const char *name, PQconninfoOption *known)
-{
-	for (; known->keyword; known++)
-		if (strcmp(known->keyword, name) == 0)
-			return true;
-	return false;
-}
-
-static UserMapping *
-require_mapping(ForeignServer *server, Oid user)
-{
-	if (!SearchSysCacheExists2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(user),
-							   ObjectIdGetDatum(server->serverid)) &&
-		!SearchSysCacheExists2(USERMAPPINGUSERSERVER, ObjectIdGetDatum(InvalidOid),
-							   ObjectIdGetDatum(server->serverid)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("no user mapping for \"%s\" on server \"%s\"",
-						GetUserNameFromId(user, false), server->servername),
-				 errdetail("A job connects with its owner's user mapping."),
-				 errhint("CREATE USER MAPPING FOR %s SERVER %s OPTIONS (user '...', password '...');",
-						 quote_identifier(GetUserNameFromId(user, false)),
-						 quote_identifier(server->servername))));
-	return GetUserMapping(user, server->serverid);
-}
-
-const char *
-foreign_option(List *options, const char *name, const char *otherwise)
-{
-	ListCell   *lc;
-
-	foreach(lc, options)
-		if (strcmp(((DefElem *) lfirst(lc))->defname, name) == 0)
-			return defGetString(lfirst(lc));
-	return otherwise;
-}
-
 /*
- * As postgres_fdw: a non-superuser connects with a password of the mapping's
- * own, or he could use what the server process itself is trusted with; a
- * superuser may waive that in the mapping.
+ * The settings under which values mean the same on both sides, and nothing
+ * waits forever. Set anew for each use, as SQL at the source may have changed
+ * them.
  */
-static bool
-password_needed(UserMapping *mapping, Oid user)
+static const char settings_sql[] =
+"SELECT pg_catalog.set_config(n, v, false) FROM (VALUES"
+" ('search_path', 'pg_catalog'), ('timezone', $4), ('datestyle', 'ISO'),"
+" ('intervalstyle', 'postgres'), ('extra_float_digits', '3'), ('bytea_output', 'hex'),"
+" ('standard_conforming_strings', 'on'), ('row_security', 'on'),"
+" ('default_transaction_read_only', 'on'), ('application_name', $1),"
+" ('statement_timeout', $2), ('lock_timeout', $3)%s%s) AS s(n, v)";
+
+static char *
+settings_for(const PGconn *pg)
 {
-	ListCell   *lc;
-
-	if (superuser_arg(user))
-		return false;
-	foreach(lc, mapping->options)
-		if (strcmp(((DefElem *) lfirst(lc))->defname, "password_required") == 0 &&
-			!defGetBoolean(lfirst(lc)))
-			return false;
-	return true;
-}
-
-static void
-report_password(ForeignServer *server, Oid user, bool is_given)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED),
-			 errmsg("a password is required to connect to server \"%s\"", server->servername),
-			 is_given
-			 ? errdetail("The source server did not ask for the password in the user mapping of \"%s\".",
-						 GetUserNameFromId(user, false))
-			 : errdetail("The user mapping of \"%s\", who is not a superuser, has none.",
-						 GetUserNameFromId(user, false)),
-			 is_given
-			 ? errhint("Change the authentication method there, or let a superuser set password_required 'false' in the user mapping.")
-			 : errhint("ALTER USER MAPPING FOR %s SERVER %s OPTIONS (ADD password '...');",
-					   quote_identifier(GetUserNameFromId(user, false)),
-					   quote_identifier(server->servername))));
-}
-
-/* gathers libpq's keywords and values; a later one replaces an earlier */
-static void
-connection_options(ForeignServer *server, UserMapping *mapping, const char *application_name,
-				   const char ***keywords, const char ***values)
-{
-	PQconninfoOption *known = PQconndefaults();
-	int			n = list_length(server->options) + list_length(mapping->options);
-	int			i = 0;
-	List	   *both[2] = {server->options, mapping->options};
-
-	if (known == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-	*keywords = palloc0(sizeof(char *) * (n + 8));
-	*values = palloc0(sizeof(char *) * (n + 8));
-
-#define PUT(k, v) ((*keywords)[i] = (k), (*values)[i] = (v), i++)
-	/* a peer that has gone without a word is noticed within a minute or so */
-	PUT("keepalives_idle", "30");
-	PUT("keepalives_interval", "10");
-	PUT("keepalives_count", "3");
-	for (int side = 0; side < 2; side++)
-	{
-		ListCell   *lc;
-
-		foreach(lc, both[side])
-		{
-			DefElem    *option = lfirst(lc);
-
-			if (is_libpq_option(option->defname, known))
-				PUT(option->defname, defGetString(option));
-		}
-	}
-	PUT("application_name", application_name);
-	PUT("client_encoding", GetDatabaseEncodingName());
-#undef PUT
-	PQconninfoFree(known);
-}
-
-/* waits until the connection stands, at most connect_timeout seconds */
-static void
-complete_connection(Remote *remote, int timeout)
-{
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout * 1000L);
-	PostgresPollingStatusType poll = PGRES_POLLING_WRITING;
-
-	while (poll == PGRES_POLLING_READING || poll == PGRES_POLLING_WRITING)
-	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
-
-		if (left <= 0 ||
-			!wait_for_socket(remote->conn,
-							 poll == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_CONNECTED,
-							 left))
-		{
-			char	   *name = remote->server_name;
-
-			remote_disconnect(remote);
-			ereport(ERROR,
-					(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-					 errmsg("could not connect to server \"%s\"", name),
-					 errdetail("There was no answer within %d seconds.", timeout),
-					 errhint("See that the server runs; the server option connect_timeout sets how long to wait.")));
-		}
-		poll = PQconnectPoll(remote->conn);
-	}
-	if (poll != PGRES_POLLING_OK)
-		report_connection(remote, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION, NULL);
-}
-
-/* settings under which values mean the same on both sides, and nothing waits forever */
-static void
-configure_session(Remote *remote, int64 statement_timeout, int64 lock_timeout)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfoString(&buf,
-						   "SET search_path = pg_catalog; SET timezone = 'UTC'; SET datestyle = ISO;"
-						   " SET intervalstyle = postgres; SET extra_float_digits = 3;"
-						   " SET bytea_output = hex; SET standard_conforming_strings = on;"
-						   " SET row_security = on; SET default_transaction_read_only = on;");
-	appendStringInfo(&buf, " SET statement_timeout = " INT64_FORMAT ";", statement_timeout);
-	appendStringInfo(&buf, " SET lock_timeout = " INT64_FORMAT ";", lock_timeout);
-	/* not every platform can look; where it cannot, the setting takes nothing but 0 */
-	appendStringInfoString(&buf,
-						   " SELECT set_config('client_connection_check_interval', '1s', false)"
-						   " WHERE current_setting('server_version_num')::int >= 140000"
-						   " AND version() LIKE '%linux%'");
-	(void) remote_query(remote, buf.data);
+	return psprintf(settings_sql,
+					/* questions with an argument are planned once */
+					PQserverVersion(pg) >= 120000 ? ", ('plan_cache_mode', 'force_generic_plan')" : "",
+					/* not every platform can look; where it cannot, the setting takes nothing but 0 */
+					PQserverVersion(pg) >= 140000 ? ", ('client_connection_check_interval',"
+					" CASE WHEN pg_catalog.version() LIKE '%linux%' THEN '1s' ELSE '0' END)" : "");
 }
 
 Remote *
 remote_connect(Oid server_id, Oid user, const char *application_name,
-			   int64 statement_timeout, int64 lock_timeout, MemoryContext context)
+			   int64 statement_timeout, int64 lock_timeout, const char *timezone,
+			   MemoryContext context)
 {
 	ForeignServer *server = GetForeignServer(server_id);
-	UserMapping *mapping = require_mapping(server, user);
-	const char *timeout;
-	const char **keywords;
-	const char **values;
-	Remote	   *remote;
+	UserMapping *mapping = login_mapping(server, user);
+	Remote	   *remote = MemoryContextAllocZero(context, sizeof(Remote));
+	MemoryContext old;
 
-	if (password_needed(mapping, user))
-	{
-		const char *password = foreign_option(mapping->options, "password", NULL);
-
-		if (password == NULL || password[0] == '\0')
-			report_password(server, user, false);
-	}
-	timeout = foreign_option(server->options, "connect_timeout", NULL);
-
-	remote = MemoryContextAllocZero(context, sizeof(Remote));
 	remote->context = context;
 	remote->server_name = MemoryContextStrdup(context, server->servername);
-	remote->callback.func = disconnect_callback;
+	remote->callback.func = release_callback;
 	remote->callback.arg = remote;
 	MemoryContextRegisterResetCallback(context, &remote->callback);
 
-	if (!AcquireExternalFD())
-		ereport(ERROR,
-				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-				 errmsg("could not connect to server \"%s\"", server->servername),
-				 errdetail("There are too many open files on the local server."),
-				 errhint("Raise the server's max_files_per_process and/or \"ulimit -n\" limits.")));
-	remote->holds_fd = true;
-	connection_options(server, mapping, application_name, &keywords, &values);
-	remote->conn = PQconnectStartParams(keywords, values, false);
-	if (remote->conn == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-	if (PQstatus(remote->conn) == CONNECTION_BAD)
-		report_connection(remote, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION, NULL);
-	complete_connection(remote, timeout && atoi(timeout) > 0 ? atoi(timeout)
-						: DEFAULT_CONNECT_TIMEOUT);
-	if (password_needed(mapping, user) && !PQconnectionUsedPassword(remote->conn))
-	{
-		remote_disconnect(remote);
-		report_password(server, user, true);
-	}
-	configure_session(remote, statement_timeout, lock_timeout);
+	remote->connection = connection_borrow(server, mapping, login_needs_password(mapping));
+	if (remote->connection->pg == NULL)
+		login_open(remote->connection, server, mapping, application_name);
+
+	old = MemoryContextSwitchTo(context);
+	remote->settings.sql = settings_for(remote->connection->pg);
+	remote->settings.narguments = 4;
+	remote->settings.arguments[0] = pstrdup(application_name);
+	remote->settings.arguments[1] = psprintf(INT64_FORMAT, statement_timeout);
+	remote->settings.arguments[2] = psprintf(INT64_FORMAT, lock_timeout);
+	remote->settings.arguments[3] = pstrdup(timezone);
+	MemoryContextSwitchTo(old);
 	return remote;
 }

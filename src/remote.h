@@ -1,47 +1,60 @@
 /*
  * remote.h
- *		One libpq connection to a foreign server.
+ *		What is said to a foreign server during one use of a connection to it.
  *
- * Options, user mapping and the rules on passwords are postgres_fdw's. Every
- * wait can be interrupted. What the server reports is raised here with its own
- * SQLSTATE, message, detail and hint, and the remote statement as context.
+ * Every wait can be interrupted. What the server reports is raised here with
+ * its own SQLSTATE, message, detail and hint, and the remote statement as
+ * context.
  */
 #ifndef INCLOAD_REMOTE_H
 #define INCLOAD_REMOTE_H
 
 #include "postgres.h"
 
-#include "nodes/pg_list.h"
-
 #include "text_rows.h"
 
 typedef struct Remote Remote;
 
-/* an option of a server, a mapping, a foreign table or its column; "otherwise" where it is not set */
-extern const char *foreign_option(List *options, const char *name, const char *otherwise);
-
 /*
- * Connects as the user's mapping says. The connection is closed at the latest
- * when "context" is reset. Timeouts are in milliseconds, 0 for none; they are
- * set in the session there.
+ * Connects as the user's mapping says, or takes the connection that was kept
+ * of an earlier use. It is given back at the latest when "context" is reset.
+ * Timeouts are in milliseconds, 0 for none; they are set in the session there.
  *
  * 08001: no connection; 2F003: a password is required; 42704: no user mapping.
  */
 extern Remote *remote_connect(Oid server, Oid user, const char *application_name,
-							  int64 statement_timeout, int64 lock_timeout,
+							  int64 statement_timeout, int64 lock_timeout, const char *timezone,
 							  MemoryContext context);
+
+/* gives the connection back, to be kept for the next use; must not throw */
+extern void remote_release(Remote *remote);
 
 /* closes it at once, a statement in progress or not; the server notices and ends that */
 extern void remote_disconnect(Remote *remote);
 
-/* runs one or more statements; rows of the last one, or none */
-extern TextRows *remote_query(Remote *remote, const char *sql);
+/*
+ * From here on, what is asked is a script of this name: what two uses of the
+ * connection have asked in the same words and order is sent ahead by the next
+ * one, all at once. The answers are taken as they are asked for, in the same
+ * order; where a use asks something else, all further ones are asked anew.
+ */
+extern void remote_follow(Remote *remote, const char *script);
+
+/*
+ * Asks a query, in a transaction of its own; all as text. The argument stands
+ * for $1 in it, NULL: there is none. A query with an argument is kept prepared,
+ * so let its text be a constant.
+ */
+extern TextRows *remote_query(Remote *remote, const char *sql, const char *argument);
 
 /* types of a query's columns; InvalidOid for those that are not built in */
 extern void remote_describe(Remote *remote, const char *sql, int ncolumns,
 							Oid *types, int32 *typmods);
 
-/* starts a COPY … TO STDOUT */
+/*
+ * Starts a COPY … TO STDOUT in a read-only transaction of its own, which ends
+ * with the last row.
+ */
 extern void remote_copy_start(Remote *remote, const char *sql);
 
 /*

@@ -508,7 +508,7 @@ shape_build(Source *source, const Job *job)
 	foreach(lc, columns)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
-	facts = facts_gather(source);
+	facts = facts_outline(source);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);

@@ -93,14 +93,28 @@ source_release(Source *source)
 	source->routine->release(source);
 }
 
+void
+source_foresee(Source *source)
+{
+	if (source->routine->foresee)
+		source->routine->foresee(source);
+}
+
 TextRows *
 source_ask_catalog(Source *source, const char *sql)
+{
+	return source_ask_catalog_about(source, sql, NULL);
+}
+
+TextRows *
+source_ask_catalog_about(Source *source, const char *sql, const char *argument)
 {
 	int			nest_level = NewGUCNestLevel();
 	TextRows   *rows;
 
 	role_set("search_path", "pg_catalog, pg_temp");
-	rows = source->routine->ask(source, sql);
+	rows = argument ? source->routine->ask_about(source, sql, argument)
+		: source->routine->ask(source, sql);
 	AtEOXact_GUC(false, nest_level);
 	return rows;
 }

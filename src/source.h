@@ -37,6 +37,12 @@ typedef struct SourceRoutine
 	/* a small query of incload's own, outside the reading snapshot; all as text */
 	TextRows   *(*ask) (Source *source, const char *sql);
 
+	/* the same with $1 in it; planned once a session, so let its text be a constant */
+	TextRows   *(*ask_about) (Source *source, const char *sql, const char *argument);
+
+	/* sends ahead what the last run of the job has asked in its course, to have the answers sooner */
+	void		(*foresee) (Source *source);
+
 	/* types of a query's columns; InvalidOid for a type that is not known here */
 	void		(*describe) (Source *source, const char *sql, int ncolumns,
 							 Oid *types, int32 *typmods, Oid *collations);
@@ -69,7 +75,8 @@ struct Source
 
 /*
  * Chooses the reader by the job's options and the kind of its source, and
- * connects it. Everything it holds goes with "context", whatever ends that.
+ * connects it. Everything it holds goes with "context", whatever ends that; a
+ * connection that is sound is kept for the next one.
  */
 extern Source *source_connect(const Job *job, MemoryContext context);
 extern void source_release(Source *source);
@@ -80,6 +87,10 @@ extern void source_release(Source *source);
  * the server's own functions and operators.
  */
 extern TextRows *source_ask_catalog(Source *source, const char *sql);
+extern TextRows *source_ask_catalog_about(Source *source, const char *sql, const char *argument);
+
+/* what is asked from here on is what every run of the job asks, and in its order */
+extern void source_foresee(Source *source);
 
 /* for source_connect: each reader's own */
 extern Source *source_copy_connect(const Job *job, MemoryContext context);

@@ -6,9 +6,9 @@
  * COPY's binary format, else as text. The server's own COPY code parses them,
  * from a callback that waits on the latch.
  *
- * The rows are read in a read-only REPEATABLE READ transaction. It belongs to
- * the connection and not to the local transaction: one sorted stream can be
- * cut into many batches that commit one by one.
+ * The rows are read in a read-only REPEATABLE READ transaction, which ends by
+ * itself with the last of them. It has nothing to do with the local transaction:
+ * one sorted stream can be cut into many batches that commit one by one.
  */
 #include "postgres.h"
 
@@ -30,6 +30,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
+#include "login.h"
 #include "remote.h"
 #include "source.h"
 
@@ -37,7 +38,6 @@ typedef struct CopySource
 {
 	Source		base;
 	Remote	   *remote;
-	bool		in_transaction;
 
 	/* the query that is open */
 	MemoryContext query_context;
@@ -141,7 +141,19 @@ copy_from_clause(Source *source)
 static TextRows *
 copy_ask(Source *source, const char *sql)
 {
-	return remote_query(((CopySource *) source)->remote, sql);
+	return remote_query(((CopySource *) source)->remote, sql, NULL);
+}
+
+static TextRows *
+copy_ask_about(Source *source, const char *sql, const char *argument)
+{
+	return remote_query(((CopySource *) source)->remote, sql, argument);
+}
+
+static void
+copy_foresee(Source *source)
+{
+	remote_follow(((CopySource *) source)->remote, source->job->name);
 }
 
 static void
@@ -174,8 +186,6 @@ copy_open(Source *source, const char *sql, const Shape *shape)
 	List	   *options;
 	MemoryContext old;
 
-	remote_query(self->remote, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-	self->in_transaction = true;
 	remote_copy_start(self->remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql,
 											 shape->all_binary ? "binary" : "text"));
 
@@ -254,26 +264,20 @@ copy_close(Source *source)
 
 	if (self->query_context == NULL)
 		return;
+	/* rows are left that nobody wants: only ending the session stops them */
 	if (!self->ended)
-	{
-		/* rows are left that nobody wants: only ending the session stops them */
 		remote_disconnect(self->remote);
-		self->in_transaction = false;
-	}
 	if (self->copy)
 		EndCopyFrom(self->copy);
 	self->copy = NULL;
 	MemoryContextDelete(self->query_context);
 	self->query_context = NULL;
-	if (self->in_transaction)
-		remote_query(self->remote, "COMMIT");
-	self->in_transaction = false;
 }
 
 static void
 copy_release(Source *source)
 {
-	remote_disconnect(((CopySource *) source)->remote);
+	remote_release(((CopySource *) source)->remote);
 }
 
 static const SourceRoutine copy_routine = {
@@ -282,6 +286,8 @@ static const SourceRoutine copy_routine = {
 	.from_clause = copy_from_clause,
 	.relation_name = copy_relation_name,
 	.ask = copy_ask,
+	.ask_about = copy_ask_about,
+	.foresee = copy_foresee,
 	.describe = copy_describe,
 	.open = copy_open,
 	.read = copy_read,
@@ -326,10 +332,8 @@ source_copy_connect(const Job *job, MemoryContext context)
 	self->remote = remote_connect(GetForeignTable(job->source)->serverid, job->owner,
 								  psprintf(SOURCE_READER_PREFIX "%s", job->name),
 								  job->options->statement_timeout, job->options->lock_timeout,
+								  /* so that a cast to a time without zone, in an expression, means what the horizon does */
+								  job->options->source_timezone ? job->options->source_timezone : "UTC",
 								  context);
-	/* so that a cast to a time without zone, in an expression, means what the horizon does */
-	if (job->options->source_timezone)
-		remote_query(self->remote, psprintf("SET timezone = %s",
-											quote_literal_cstr(job->options->source_timezone)));
 	return &self->base;
 }

@@ -26,6 +26,7 @@
 #include "utils/snapmgr.h"
 
 #include "compat.h"
+#include "kept_plan.h"
 #include "names.h"
 #include "source.h"
 
@@ -75,6 +76,19 @@ relation_ask(Source *source, const char *sql)
 	code = SPI_execute(sql, false, 0);
 	if (code < 0)
 		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(code));
+	rows = text_rows_from_spi(context);
+	SPI_finish();
+	return rows;
+}
+
+static TextRows *
+relation_ask_about(Source *source, const char *sql, const char *argument)
+{
+	MemoryContext context = CurrentMemoryContext;
+	TextRows   *rows;
+
+	SPI_connect();
+	kept_plan_execute(sql, 1, &argument);
 	rows = text_rows_from_spi(context);
 	SPI_finish();
 	return rows;
@@ -254,6 +268,7 @@ static const SourceRoutine relation_routine = {
 	.from_clause = relation_from_clause,
 	.relation_name = relation_name,
 	.ask = relation_ask,
+	.ask_about = relation_ask_about,
 	.describe = relation_describe,
 	.open = relation_open_query,
 	.read = relation_read,

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -31,65 +32,85 @@ witness_possible(Source *source)
 	return source->is_local && !IsolationUsesXactSnapshot();
 }
 
+/* what the server says of itself, and of the relation $1 */
+static const char state_query[] =
+"SELECT c.now, pg_catalog.pg_is_in_recovery(), pg_catalog.pg_last_xact_replay_timestamp(),"
+" pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
+/* after a promotion the control file tells of the new timeline minutes later */
+"  CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())"
+"   ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))"
+"    ::pg_catalog.bit(32)::pg_catalog.int4 END, pg_catalog.pg_is_in_recovery(),"
+"  pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()),"
+"  (SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter)),"
+" k.oid, k.relkind, k.relhassubclass,"
+" pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
+" FROM (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) c,"
+" (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x,"
+" pg_catalog.pg_class k WHERE k.oid = $1::pg_catalog.regclass";
+
+/*
+ * What is behind the relation $1. Looked up relation by relation, by OFFSET 0,
+ * too: joins would be planned as scans of whole catalogs, since nobody knows how
+ * many relations there are.
+ */
+static const char behind_query[] =
+/* views lead to what they read, tables to their children */
+"WITH RECURSIVE rel (oid) AS (SELECT $1::pg_catalog.regclass::pg_catalog.oid UNION"
+"  SELECT n.oid FROM rel, LATERAL ("
+"   SELECT d.refobjid AS oid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d"
+"    ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = r.oid"
+"    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid <> r.ev_class"
+"    WHERE r.ev_class = rel.oid AND r.rulename = '_RETURN'"
+"   UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = rel.oid) n),"
+" info AS (SELECT rel.oid,"
+"   (SELECT k.relkind FROM pg_catalog.pg_class k WHERE k.oid = rel.oid) AS kind,"
+/* a function might read other tables */
+"   EXISTS (SELECT FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d"
+"     ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = r.oid"
+"     AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass"
+"     WHERE r.ev_class = rel.oid OFFSET 0) AS calls,"
+/* sequences that belong to a table, or that its defaults draw from */
+"   ARRAY(SELECT s.oid FROM pg_catalog.pg_depend d"
+"     JOIN pg_catalog.pg_class s ON s.oid = d.objid AND s.relkind = 'S'"
+"     WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = rel.oid"
+"     AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype IN ('a', 'i')"
+"    UNION ALL SELECT s.oid FROM pg_catalog.pg_attrdef a JOIN pg_catalog.pg_depend d"
+"     ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
+"     AND d.objid = a.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
+"     JOIN pg_catalog.pg_class s ON s.oid = d.refobjid AND s.relkind = 'S'"
+"     WHERE a.adrelid = rel.oid) AS sequences"
+"  FROM rel)"
+" SELECT (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',' ORDER BY o.oid)"
+"   FROM (SELECT oid FROM info UNION SELECT pg_catalog.unnest(sequences) FROM info) o),"
+/* nothing but tables, at least one; and no function */
+"  pg_catalog.bool_and(kind IN ('r', 'p', 'v') AND NOT calls)"
+"   AND pg_catalog.bool_or(kind IN ('r', 'p')), pg_catalog.bool_or(kind = 'm') FROM info";
+
 SourceState *
-witness_state(Source *source)
+witness_state(Source *source, bool with_sequences)
 {
 	SourceState *state = palloc0(sizeof(SourceState));
-	char	   *relation = quote_literal_cstr(source->routine->relation_name(source));
-	TextRows   *rows;
-	char	  **v;
+	const char *relation = source->routine->relation_name(source);
+	char	  **v = source_ask_catalog_about(source, state_query, relation)->value[0];
+	char		kind = v[5][0];
+	bool		has_children = v[6][0] == 't';
 
-	rows = source_ask_catalog(source, psprintf(
-		"WITH RECURSIVE c AS (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0),"
-		/* views lead to what they read, tables to their children */
-		" rel (oid) AS (SELECT %s::pg_catalog.regclass::pg_catalog.oid UNION"
-		"  SELECT n.oid FROM rel, LATERAL ("
-		"   SELECT d.refobjid AS oid FROM pg_catalog.pg_rewrite r JOIN pg_catalog.pg_depend d"
-		"    ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = r.oid"
-		"    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid <> r.ev_class"
-		"    WHERE r.ev_class = rel.oid AND r.rulename = '_RETURN'"
-		"   UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = rel.oid) n),"
-		/* sequences that belong to a table, or that its defaults draw from */
-		" seq (oid) AS (SELECT s.oid FROM rel JOIN pg_catalog.pg_depend d"
-		"   ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = rel.oid"
-		"   AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype IN ('a', 'i')"
-		"   JOIN pg_catalog.pg_class s ON s.oid = d.objid AND s.relkind = 'S'"
-		"  UNION SELECT s.oid FROM rel JOIN pg_catalog.pg_attrdef a ON a.adrelid = rel.oid"
-		"   JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
-		"   AND d.objid = a.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
-		"   JOIN pg_catalog.pg_class s ON s.oid = d.refobjid AND s.relkind = 'S')"
-		" SELECT c.now, pg_catalog.pg_is_in_recovery(), pg_catalog.pg_last_xact_replay_timestamp(),"
-		"  pg_catalog.concat_ws('/', (SELECT system_identifier FROM pg_catalog.pg_control_system()),"
-		/* after a promotion the control file tells of the new timeline minutes later */
-		"   CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())"
-		"    ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))"
-		"     ::pg_catalog.bit(32)::pg_catalog.int4 END, pg_catalog.pg_is_in_recovery(),"
-		"   pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()),"
-		"   (SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter)),"
-		"  (SELECT pg_catalog.string_agg(o.oid::pg_catalog.text, ',')"
-		"    FROM (SELECT oid FROM rel UNION SELECT oid FROM seq) o),"
-		/* nothing but tables, at least one; and no function that might read others */
-		"  (SELECT pg_catalog.bool_and(k.relkind IN ('r', 'p', 'v')) AND pg_catalog.bool_or(k.relkind IN ('r', 'p'))"
-		"    FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid)"
-		"   AND NOT EXISTS (SELECT FROM rel JOIN pg_catalog.pg_rewrite r ON r.ev_class = rel.oid"
-		"    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass"
-		"    AND d.objid = r.oid AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass),"
-		"  EXISTS (SELECT FROM rel JOIN pg_catalog.pg_class k ON k.oid = rel.oid WHERE k.relkind = 'm'),"
-		"  (SELECT k.relkind IN ('r', 'p') FROM pg_catalog.pg_class k"
-		"    WHERE k.oid = %s::pg_catalog.regclass),"
-		"  pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
-		" FROM c, (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x", relation, relation));
-	v = rows->value[0];
 	state->clock = instant_parse(v[0]);
 	state->in_recovery = v[1][0] == 't';
 	state->replayed_to = instant_parse(v[2]);
 	state->epoch = v[3];
 	state->relations = v[4];
-	state->is_tables = v[5][0] == 't';
-	state->is_refreshed = v[6][0] == 't';
-	state->is_table = v[7][0] == 't';
-	state->next_xid = strtou64(v[8], NULL, 10);
-	state->oldest_xid = strtou64(v[9], NULL, 10);
+	state->is_tables = true;
+	state->is_table = kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE;
+	state->next_xid = strtou64(v[7], NULL, 10);
+	state->oldest_xid = strtou64(v[8], NULL, 10);
+	if (with_sequences || has_children || kind != RELKIND_RELATION)
+	{
+		v = source_ask_catalog_about(source, behind_query, relation)->value[0];
+		state->relations = v[0];
+		state->is_tables = v[1][0] == 't';
+		state->is_refreshed = v[2][0] == 't';
+	}
 	return state;
 }
 
@@ -192,18 +213,18 @@ witness_open(Source *source, const SourceState *state)
 	List	   *sessions = look_at_activity(source, witness);
 	TextRows   *rows;
 
-	rows = source_ask_catalog(source, psprintf(
+	rows = source_ask_catalog_about(source,
 		"SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'"
 		"  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
 		"   WHERE d.datname = pg_catalog.current_database())"
-		"  AND l.relation IN (%s) AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock',"
+		"  AND l.relation = ANY (pg_catalog.string_to_array($1, ',')::pg_catalog.oid[]) AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock',"
 		"   'ExclusiveLock', 'AccessExclusiveLock')),"
 		" pg_catalog.max(p.gid), pg_catalog.max(p.prepared)"
 		" FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p"
 		"  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid"
 		/* an idle session that keeps an advisory lock is number 0 of its transactions: none */
-		" WHERE l.virtualtransaction NOT LIKE '%%/0' GROUP BY 1, 2",
-		state->relations));
+		" WHERE l.virtualtransaction NOT LIKE '%/0' GROUP BY 1, 2",
+		state->relations);
 	for (int i = 0; i < rows->nrows; i++)
 	{
 		char	  **v = rows->value[i];

@@ -20,7 +20,7 @@ typedef struct SourceState
 	bool		in_recovery;
 	TimestampTz replayed_to;	/* on a standby: the last commit it has; 0: none yet */
 	char	   *epoch;
-	char	   *relations;		/* OIDs of the tables behind the source, and of their sequences */
+	char	   *relations;		/* OIDs of the tables behind the source, and, where asked for, of their sequences */
 	bool		is_tables;		/* there is nothing but tables behind it */
 	bool		is_refreshed;	/* there is a materialized view, whose rows come with a REFRESH */
 	bool		is_table;		/* it is one itself, so that its rows have an xmin */
@@ -52,7 +52,7 @@ typedef struct Witness
 /* can the source's server tell who is open, and is its answer about the rows that are read? */
 extern bool witness_possible(Source *source);
 
-extern SourceState *witness_state(Source *source);
+extern SourceState *witness_state(Source *source, bool with_sequences);
 
 /* after the bound was taken, and before the snapshot that reads the rows */
 extern Witness *witness_open(Source *source, const SourceState *state);

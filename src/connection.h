@@ -1,0 +1,74 @@
+/*
+ * connection.h
+ *		Connections to foreign servers, kept from one use to the next.
+ *
+ * A connection serves one local user, by one user mapping, and one use at a
+ * time. Between two uses it is clean: no transaction, no lock, and the settings
+ * that it began with.
+ */
+#ifndef INCLOAD_CONNECTION_H
+#define INCLOAD_CONNECTION_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "foreign/foreign.h"
+#include "lib/ilist.h"
+#include "libpq-fe.h"
+#include "nodes/pg_list.h"
+
+typedef struct Connection
+{
+	dlist_node	node;
+	MemoryContext context;		/* holds all that is known about it */
+	PGconn	   *pg;				/* NULL until it is being opened */
+	bool		holds_fd;		/* one external file descriptor is accounted for */
+	Oid			server;
+	char	   *server_name;
+	Oid			user;
+	Oid			mapping;
+	uint32		server_hash;	/* of the catalog entries that it was made from */
+	uint32		mapping_hash;
+	uint32		wrapper_hash;
+
+	bool		is_lent;		/* somebody uses it */
+	bool		is_stale;		/* those entries have changed since */
+	bool		is_spoilt;		/* an error came up: nobody knows what it is in the middle of */
+	bool		is_being_cleaned;	/* the answer to that has not been read */
+	TimestampTz idle_since;
+
+	/* kept by remote.c, and worth nothing on another connection */
+	List	   *statements;		/* of Statement *: prepared there */
+	List	   *scripts;		/* of Script *: what is asked, from use to use */
+} Connection;
+
+/* setting incload.idle_connection_timeout: milliseconds, 0: none is kept */
+extern int	connection_idle_timeout;
+
+/*
+ * Lends a connection of this mapping and its user: one that was kept and is
+ * alive, else a new one that is not open yet (pg is NULL). Nobody else gets it
+ * before it is given back.
+ */
+extern Connection *connection_borrow(const ForeignServer *server, const UserMapping *mapping,
+									 bool needs_password);
+
+/*
+ * Takes it back. It is closed unless it is sound and may be kept. Does not
+ * throw, and does not wait.
+ */
+extern void connection_give_back(Connection *connection);
+
+/* closes it at once, a statement in progress or not; it still has to be given back */
+extern void connection_hang_up(Connection *connection);
+
+/* what libpq says of it last, or, where it says nothing, that it is closed */
+extern char *connection_message(const Connection *connection);
+
+/*
+ * Waits for the socket, or a timeout in milliseconds (-1: none); false on
+ * timeout. Can be interrupted.
+ */
+extern bool connection_wait(PGconn *pg, int event, long timeout);
+
+#endif							/* INCLOAD_CONNECTION_H */

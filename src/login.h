@@ -1,0 +1,34 @@
+/*
+ * login.h
+ *		How a connection to a foreign server is opened.
+ */
+#ifndef INCLOAD_LOGIN_H
+#define INCLOAD_LOGIN_H
+
+#include "postgres.h"
+
+#include "foreign/foreign.h"
+#include "nodes/pg_list.h"
+
+#include "connection.h"
+
+/* an option of a server, a mapping, a foreign table or its column; "otherwise" where it is not set */
+extern const char *foreign_option(List *options, const char *name, const char *otherwise);
+
+/*
+ * The mapping with which a user comes to a server. 42704 where there is none,
+ * 2F003 where it lacks the password that he needs.
+ */
+extern UserMapping *login_mapping(ForeignServer *server, Oid user);
+
+/* must the user have come with a password of the mapping's own? */
+extern bool login_needs_password(UserMapping *mapping);
+
+/*
+ * Opens a connection that has been borrowed. 08001: no connection; 2F003: the
+ * server did not ask for the password that the user needs.
+ */
+extern void login_open(Connection *connection, ForeignServer *server, UserMapping *mapping,
+					   const char *application_name);
+
+#endif							/* INCLOAD_LOGIN_H */
