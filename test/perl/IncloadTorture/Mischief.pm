@@ -22,29 +22,30 @@ sub make_mischief
 	my @crashes = map { my $where = $_; map { [ $where, $_ ] } qw(crash_server crash_backend) } qw(source target);
 	my @due = sort { $a <=> $b } map { time + 3 + rand($self->{seconds} - 3) } 1 .. @crashes * $rounds;
 	my @todo = map { shuffle(@crashes) } 1 .. $rounds;
-	my @lesser = qw(kill_runner kill_writer end_backend end_backend);
+	my @lesser;
 	my $next_lesser = time + 2;
 	my $next_look = time;
 
 	while (time < $until || @todo)
 	{
 		$self->{children}->look_after(sub { $self->is_up($_[0] =~ /^(source|target)/ ? $1 : 'target') });
+		if (time >= $next_look)
+		{
+			$self->end_prepared;
+			$next_look = time + 5;
+		}
+		if (time >= $next_lesser)
+		{
+			@lesser = shuffle(qw(kill_runner kill_writer end_source_backend end_target_backend)) if !@lesser;
+			my $what = shift(@lesser);
+			$self->$what;
+			$next_lesser = time - log(1 - rand()) * 1.5;
+		}
 		if (@due && time >= $due[0])
 		{
 			my ($where, $what) = @{ shift(@todo) };
 			shift(@due);
 			$self->$what($where);
-		}
-		elsif (time >= $next_look)
-		{
-			$self->end_prepared;
-			$next_look = time + 3;
-		}
-		elsif (time >= $next_lesser)
-		{
-			my $what = $lesser[ rand(@lesser) ];
-			$self->$what;
-			$next_lesser = time - log(1 - rand()) * 1.5;
 		}
 		sleep(0.05);
 	}
@@ -139,10 +140,13 @@ sub some_backend
 	return @pids ? $pids[ rand(@pids) ] : undef;
 }
 
+# One session is ended, or its statement is.
+sub end_source_backend { my ($self) = @_; return $self->end_backend('source'); }
+sub end_target_backend { my ($self) = @_; return $self->end_backend('target'); }
+
 sub end_backend
 {
-	my ($self) = @_;
-	my $where = rand() < 0.5 ? 'source' : 'target';
+	my ($self, $where) = @_;
 	my $pid = $self->some_backend($where) or return;
 	my $how = rand() < 0.5 ? 'pg_cancel_backend' : 'pg_terminate_backend';
 
