@@ -18,7 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-use IncloadTest;
+use IncloadTest qw(two_nodes listen_with_password as_loader last_run wait_for);
 use IncloadTorture::Children;
 use IncloadTorture::Mischief;
 use IncloadTorture::Verdict;

@@ -11,7 +11,7 @@ use List::Util qw(max shuffle);
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(sleep time);
 
-use IncloadTest;
+use IncloadTest qw(wait_for);
 
 # make_mischief UNTIL: crash servers at times that are drawn beforehand, do
 # lesser things in between, and start again what has ended.

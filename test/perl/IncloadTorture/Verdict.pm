@@ -12,8 +12,6 @@ use List::Util qw(sum);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-use IncloadTest;
-
 # What a writer may end with: broken connections, a statement or a session that
 # was ended, a prepared transaction that was ended for it, a deadlock too many.
 my $expected_ends = join('|', 'terminating connection', 'canceling statement', 'backend died',
