@@ -76,26 +76,41 @@ show_activity(const Run *run)
 }
 
 /*
- * How the rows of this run are read: in which order, cut where. Inside the
- * caller's transaction everything is one batch, as it commits together.
+ * How the rows of this run are read, in which order and cut where, and how they
+ * get into the target. Inside the caller's transaction everything is one batch,
+ * as it commits together; so is what goes into a new heap.
  */
 static void
 plan_reading(Run *run)
 {
+	MemoryContext old = MemoryContextSwitchTo(run->context);
 	const Shape *shape = run->shape;
+	bool		in_pieces;
+	bool		can_cut;
+	bool		needs_order;
+
+	if (!run->window.is_empty)
+		run->fill = fill_choose(run->job, shape, run->checkpoint, run->is_full, true);
+	in_pieces = run->in_batches && !run->is_full && run->fill.way == FILL_APPLY;
 	/* without bounds, a query that ends with the batch could not go on */
-	bool		can_cut = run->in_batches && !run->is_full &&
-		(!shape->by_xmin || run->source->routine->outlives_commit);
-	int64		batch_rows = can_cut ? run->job->options->batch_rows : 0;
-	bool		needs_order = run->in_batches || (shape->nkeys > 0 && !shape->key_is_unique);
+	can_cut = in_pieces && (!shape->by_xmin || run->source->routine->outlives_commit);
+	needs_order = in_pieces || (shape->nkeys > 0 && !shape->key_is_unique);
 
 	run->order = needs_order ? READ_BY_WATERMARK : READ_ANY_ORDER;
-	run->stage = stage_create(run->job, shape, batch_rows, shape->key_is_portable, run->context);
+	run->stage = stage_create(run->job, shape, can_cut ? run->job->options->batch_rows : 0,
+							  shape->key_is_portable, run->context);
 	run->stage->future = run->horizon->future;
-	run->reads_null_apart = run->in_batches && !run->is_full &&
+	run->reads_null_apart = in_pieces &&
 		!run->source->routine->outlives_commit && run->window.with_null;
 	if (run->reads_null_apart)
 		run->window.with_null = false;
+
+	if (run->fill.way != FILL_APPLY)
+		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, run->context);
+	/* a key that may come twice is reduced before */
+	if (shape->nkeys == 0 || shape->key_is_unique)
+		run->stage->heap = run->heap;
+	MemoryContextSwitchTo(old);
 }
 
 /* a refresh reads everything, as far as a row that is read again cannot be doubled */
@@ -121,8 +136,10 @@ static void
 require_relations(Run *run)
 {
 	const Job  *job = run->job;
+	bool		swaps = run->is_full && job_full_refresh_mode(job) == FULL_REFRESH_SWAP;
 
-	job_lock_relations(job);
+	/* a swap's lock at once: one that is made stronger later can deadlock */
+	job_lock_relations(job, swaps ? NEW_HEAP_LOCK : RowExclusiveLock);
 	if (relation_oid_or_invalid(job->target_name) != job->target ||
 		relation_oid_or_invalid(job->source_name) != job->source)
 		ereport(ERROR,
@@ -158,7 +175,6 @@ prepare(Run *run)
 		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
 	else if (run->shape->by_xmin && run->window.mark != 0)
 		run->record->watermark_from = psprintf(UINT64_FORMAT, run->window.mark);
-	plan_reading(run);
 	trouble_end(&trouble);
 	MemoryContextSwitchTo(old);
 }
@@ -248,6 +264,23 @@ read_batch(Run *run)
 	return more;
 }
 
+/* the new heap takes its place, once it has the rows that were kept back */
+static void
+swap_in(Run *run)
+{
+	ApplyCounts *counts = &run->record->counts;
+
+	if (run->fill.way == FILL_SWAP)
+		counts->pruned += merge_count(run->job);
+	if (!run->stage->heap)
+	{
+		stage_reduce(run->stage);
+		counts->superseded += run->stage->nsuperseded;
+		stage_pour(run->stage, run->heap);
+	}
+	counts->inserted += new_heap_swap(run->heap, run->fill.way == FILL_FIRST_LOAD);
+}
+
 static void
 apply_batch(Run *run)
 {
@@ -255,14 +288,22 @@ apply_batch(Run *run)
 	ApplyMode	mode = merge_mode(job, run->shape);
 	bool		prune = false;
 
+	run->record->rows_read += run->stage->nrows;
+	if (run->heap)
+	{
+		swap_in(run);
+		return;
+	}
 	if (run->is_full)
 	{
 		prune = job_full_refresh_mode(job) == FULL_REFRESH_MERGE;
 		mode = prune ? APPLY_MERGE : APPLY_INSERT;
 		if (!prune)
-			run->record->counts.pruned += merge_truncate(job);
+		{
+			run->record->counts.pruned += merge_count(job);
+			merge_truncate(job);
+		}
 	}
-	run->record->rows_read += run->stage->nrows;
 	merge_apply(job, run->shape, run->stage, mode, prune, &run->record->counts);
 }
 
@@ -500,6 +541,8 @@ run_batch(Run *run)
 		run_user_sql(job, "pre_sql", job->options->pre_sql);
 		require_relations(run);
 	}
+	if (is_first)
+		plan_reading(run);
 	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name),
 				  check_hint(job));
 	trouble.row_hint = row_hint;
@@ -515,6 +558,9 @@ run_batch(Run *run)
 		trouble_end(&trouble);
 		run->record->batches++;
 	}
+	else if (run->heap)
+		new_heap_abandon(run->heap);
+	run->heap = NULL;
 	stage_end_batch(run->stage);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);

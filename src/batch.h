@@ -8,9 +8,11 @@
 #include "postgres.h"
 
 #include "checkpoint.h"
+#include "fill.h"
 #include "history.h"
 #include "horizon.h"
 #include "job.h"
+#include "new_heap.h"
 #include "query.h"
 #include "shape.h"
 #include "source.h"
@@ -37,6 +39,8 @@ typedef struct Run
 	Horizon    *horizon;
 	Window		window;			/* what is still to be read */
 	ReadOrder	order;
+	Fill		fill;			/* how its rows get into the target */
+	NewHeap    *heap;			/* where they go, but for FILL_APPLY */
 	Stage	   *stage;
 	bool		is_open;		/* the reading query is */
 	bool		reads_null_apart;	/* rows without a watermark get a query of their own */

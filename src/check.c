@@ -188,6 +188,7 @@ examine(Check *check)
 		attempt(check, build_shape, "job_cannot_run"))
 	{
 		attempt(check, check_types, "job_cannot_run");
+		attempt(check, check_swap, "job_cannot_run");
 		attempt(check, check_reading, "job_cannot_run");
 	}
 	if (check->source)

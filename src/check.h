@@ -40,8 +40,9 @@ extern void check_watermark(Check *check);
 extern void check_source_key(Check *check);
 extern void check_reading(Check *check);
 
-/* the rules about the target; the last needs a shape */
+/* the rules about the target; the last two need a shape */
 extern void check_target_key(Check *check);
 extern void check_types(Check *check);
+extern void check_swap(Check *check);
 
 #endif							/* INCLOAD_CHECK_H */

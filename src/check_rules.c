@@ -17,6 +17,7 @@
 
 #include "check.h"
 #include "compat.h"
+#include "fill.h"
 #include "names.h"
 #include "narrowing.h"
 #include "nature.h"
@@ -284,7 +285,7 @@ check_target_key(Check *check)
 	List	   *nullable;
 
 	if (job->key == NIL ||
-		(job->strategy == STRATEGY_FULL && job_full_refresh_mode(job) == FULL_REFRESH_TRUNCATE))
+		(job->strategy == STRATEGY_FULL && job_full_refresh_mode(job) != FULL_REFRESH_MERGE))
 		return;
 	target = table_open(job->target, AccessShareLock);
 	if (!target_key_is_unique(target, job->key))
@@ -310,6 +311,23 @@ check_target_key(Check *check)
 				  psprintf("ALTER TABLE %s%s;", job->target_name, mend.data));
 	}
 	table_close(target, AccessShareLock);
+}
+
+void
+check_swap(Check *check)
+{
+	const Job  *job = check->job;
+	const char *obstacle;
+
+	if (job_full_refresh_mode(job) != FULL_REFRESH_SWAP)
+		return;
+	obstacle = fill_obstacle(job, check->shape);
+	if (obstacle == NULL)
+		return;
+	check_add(check, job->strategy == STRATEGY_FULL ? "error" : "warning", "swap_impossible",
+			  psprintf("a full refresh will fail: target %s cannot be swapped: %s", job->target_name, obstacle),
+			  psprintf("SELECT %s.incload_alter_job(%s, options => '{\"full_refresh_mode\": \"%s\"}');",
+					   check->schema, quote_literal_cstr(job->name), job->key != NIL ? "merge" : "truncate"));
 }
 
 void

@@ -62,6 +62,33 @@
 #define compat_server_aclcheck(server, role, mode) pg_foreign_server_aclcheck(server, role, mode)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define compat_table_ownercheck(table, role) object_ownercheck(RelationRelationId, table, role)
+#else
+#define compat_table_ownercheck(table, role) pg_class_ownercheck(table, role)
+#endif
+
+/* 16 keeps the rights that a statement needs beside its range table, and not in it */
+#if PG_VERSION_NUM >= 160000
+#define compat_item_perms(item) ((item)->p_perminfo)
+#define compat_check_perms(pstate, item) \
+	ExecCheckPermissions((pstate)->p_rtable, list_make1((item)->p_perminfo), true)
+#else
+#define compat_item_perms(item) ((item)->p_rte)
+#define compat_check_perms(pstate, item) ExecCheckRTPerms((pstate)->p_rtable, true)
+#endif
+
+/* 19 moved the making of a new heap, and can leave the indexes to the caller */
+#if PG_VERSION_NUM >= 190000
+#include "commands/repack.h"
+#define compat_finish_heap_swap(table, heap, xid, multi, persistence) \
+	finish_heap_swap(table, heap, false, false, true, true, true, xid, multi, persistence)
+#else
+#include "commands/cluster.h"
+#define compat_finish_heap_swap(table, heap, xid, multi, persistence) \
+	finish_heap_swap(table, heap, false, false, true, true, xid, multi, persistence)
+#endif
+
 /* 16 split "may act as" from "is a member of" */
 #if PG_VERSION_NUM >= 160000
 #define compat_can_set_role(member, role) member_can_set_role(member, role)

@@ -7,10 +7,12 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 
 #include "compat.h"
 #include "execute.h"
@@ -83,6 +85,27 @@ plan_with_stage(const Outlook *outlook, const char *sql, PlanLead lead, double r
 	return plan.data;
 }
 
+/* what stands for a plan where there is no statement to be planned */
+static char *
+plan_of_new_heap(const Job *job)
+{
+	Relation	target = table_open(job->target, AccessShareLock);
+	int			indexes = list_length(RelationGetIndexList(target));
+
+	table_close(target, AccessShareLock);
+	return psprintf("New heap of %s, under SHARE ROW EXCLUSIVE\n"
+					"  ->  takes the place of the old one, and %d %s built, under ACCESS EXCLUSIVE",
+					job->target_name, indexes, indexes == 1 ? "index is" : "indexes are");
+}
+
+/* a step's name, with what keeps it from being another */
+static const char *
+with_obstacle(const char *name, const char *keeps, const Outlook *outlook)
+{
+	return outlook->fill.obstacle
+		? psprintf("%s (%s: %s)", name, keeps, outlook->fill.obstacle) : name;
+}
+
 /* how the rows get from the stage into the target, with the reason in its first line */
 static void
 list_apply(Listing *listing, const Outlook *outlook, double rows)
@@ -101,7 +124,7 @@ list_apply(Listing *listing, const Outlook *outlook, double rows)
 	text = plan_with_stage(outlook, sql, plan.lead, rows);
 	if (outlook->mode != APPLY_INSERT)
 		text = psprintf("Chosen: %s\n%s", plan_reason(&plan), text);
-	list_step(listing, "target", "apply", sql, text);
+	list_step(listing, "target", with_obstacle("apply", "no first load", outlook), sql, text);
 }
 
 /* all steps of a run, in the order in which it takes them */
@@ -123,12 +146,17 @@ list_run(Listing *listing, const Outlook *outlook)
 	if (outlook->truncates)
 		list_step(listing, "target", "truncate",
 				  psprintf("TRUNCATE %s", relation_qualified_name(job->target)), NULL);
-	if (outlook->prunes)
+	if (outlook->prunes && outlook->fill.way == FILL_APPLY)
 	{
 		sql = merge_prune_statement(job, outlook->shape);
 		list_step(listing, "target", "prune", sql, plan_with_stage(outlook, sql, LEAD_NONE, rows));
 	}
-	list_apply(listing, outlook, rows);
+	if (outlook->fill.way == FILL_APPLY)
+		list_apply(listing, outlook, rows);
+	else
+		list_step(listing, "target", outlook->fill.way == FILL_FIRST_LOAD ? "first load"
+				  : with_obstacle("swap", "impossible", outlook),
+				  merge_fill_statement(job, outlook->shape), plan_of_new_heap(job));
 	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);
 }
 

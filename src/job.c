@@ -123,10 +123,10 @@ job_require_whole(const Job *job)
 }
 
 void
-job_lock_relations(const Job *job)
+job_lock_relations(const Job *job, LOCKMODE mode)
 {
 	LockRelationOid(job->source, AccessShareLock);
-	LockRelationOid(job->target, RowExclusiveLock);
+	LockRelationOid(job->target, mode);
 	require_relations(job, SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->source)),
 					  SearchSysCacheExists1(RELOID, ObjectIdGetDatum(job->target)));
 }

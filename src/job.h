@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "nodes/pg_list.h"
+#include "storage/lockdefs.h"
 #include "utils/jsonb.h"
 
 #include "options.h"
@@ -65,8 +66,11 @@ extern void job_require_owner(const Job *job);
 /* an error where the owner, the source or the target is gone */
 extern void job_require_whole(const Job *job);
 
-/* waits for whoever is about to change source or target, and looks again whether they are there */
-extern void job_lock_relations(const Job *job);
+/*
+ * Waits for whoever is about to change source or target, and looks again
+ * whether they are there. mode is the lock on the target.
+ */
+extern void job_lock_relations(const Job *job, LOCKMODE mode);
 
 /* what becomes of rows without a watermark: never NULL_WATERMARK_DEFAULT */
 extern NullWatermark job_null_watermark(const Job *job);

@@ -15,6 +15,7 @@
 
 #include "compat.h"
 #include "facts.h"
+#include "fill.h"
 #include "job_trial.h"
 #include "names.h"
 #include "query.h"
@@ -147,7 +148,7 @@ check_keyless(const Job *job)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"full_refresh_mode\" cannot be \"merge\" without a key"),
 				 errdetail("Rows are merged by key."),
-				 errhint("Name a key, or set it to \"truncate\".")));
+				 errhint("Name a key, or set it to \"truncate\" or \"swap\".")));
 }
 
 /* combinations that can never work, whatever source and target are */
@@ -265,6 +266,8 @@ try_out(Source *source, Job *job)
 				 errmsg("option \"watermark_fallback\" is of no use"),
 				 errdetail("Watermark %s is NOT NULL at the source.", job->watermark),
 				 errhint("Leave the option out.")));
+	if (job_full_refresh_mode(job) == FULL_REFRESH_SWAP)
+		fill_require_swap(job, shape);
 	try_out_query(source, job, shape);
 	try_out_sql("pre_sql", job->options->pre_sql);
 	try_out_sql("post_sql", job->options->post_sql);

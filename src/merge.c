@@ -153,6 +153,13 @@ merge_plan(const Job *job, const Shape *shape, ApplyMode mode, double staged, bo
 }
 
 char *
+merge_fill_statement(const Job *job, const Shape *shape)
+{
+	return psprintf("COPY %s (%s) FROM STDIN", relation_qualified_name(job->target),
+					column_list(shape, "", false));
+}
+
+char *
 merge_prune_statement(const Job *job, const Shape *shape)
 {
 	return psprintf("DELETE FROM %s AS t WHERE NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s)",
@@ -372,15 +379,19 @@ merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 }
 
 int64
+merge_count(const Job *job)
+{
+	return execute_statement(psprintf("SELECT FROM %s", relation_qualified_name(job->target)),
+							 NULL, NULL).processed;
+}
+
+void
 merge_truncate(const Job *job)
 {
 	char	   *target = relation_qualified_name(job->target);
-	int64		rows;
 
-	rows = execute_statement(psprintf("SELECT FROM %s", target), NULL, NULL).processed;
 	SPI_connect();
 	if (SPI_execute(psprintf("TRUNCATE %s", target), false, 0) != SPI_OK_UTILITY)
 		elog(ERROR, "could not truncate %s", target);
 	SPI_finish();
-	return rows;
 }

@@ -54,6 +54,9 @@ extern char *merge_apply_statement(const Job *job, const Shape *shape, ApplyMode
 extern ApplyPlan merge_plan(const Job *job, const Shape *shape, ApplyMode mode, double staged,
 							bool is_guess, QueryEnvironment *environment);
 
+/* what stands for putting rows into a new heap, where there is no statement */
+extern char *merge_fill_statement(const Job *job, const Shape *shape);
+
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
 
@@ -61,7 +64,9 @@ extern char *merge_prune_statement(const Job *job, const Shape *shape);
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
 
-/* empties the target; returns how many rows it had */
-extern int64 merge_truncate(const Job *job);
+/* how many rows the target has */
+extern int64 merge_count(const Job *job);
+
+extern void merge_truncate(const Job *job);
 
 #endif							/* INCLOAD_MERGE_H */

@@ -39,8 +39,16 @@ typedef enum FullRefreshMode
 {
 	FULL_REFRESH_DEFAULT,		/* merge where there is a key, else truncate */
 	FULL_REFRESH_MERGE,
-	FULL_REFRESH_TRUNCATE
+	FULL_REFRESH_TRUNCATE,
+	FULL_REFRESH_SWAP			/* into a new heap, see fill.h */
 } FullRefreshMode;
+
+typedef enum FirstLoad
+{
+	FIRST_LOAD_DEFAULT,			/* direct */
+	FIRST_LOAD_DIRECT,			/* an empty target is filled at once, see fill.h */
+	FIRST_LOAD_BATCHES			/* it is loaded like any other */
+} FirstLoad;
 
 /* Transform: the expression that stands for a column */
 typedef struct Transform
@@ -68,6 +76,7 @@ typedef struct JobOptions
 	int			reader;
 	int64		batch_rows;
 	int			full_refresh_mode;
+	int			first_load;
 	char	   *pre_sql;
 	char	   *post_sql;
 	int64		statement_timeout;	/* milliseconds, 0 for none */

@@ -31,11 +31,12 @@ outlook_open(const Job *job)
 	outlook->order = outlook->shape->nkeys > 0 && !outlook->shape->key_is_unique
 		? READ_BY_WATERMARK : READ_ANY_ORDER;
 
+	outlook->fill = fill_choose(job, outlook->shape, checkpoint, job->strategy == STRATEGY_FULL, false);
 	outlook->mode = merge_mode(job, outlook->shape);
 	if (job->strategy == STRATEGY_FULL)
 	{
 		outlook->prunes = job_full_refresh_mode(job) == FULL_REFRESH_MERGE;
-		outlook->truncates = !outlook->prunes;
+		outlook->truncates = !outlook->prunes && outlook->fill.way == FILL_APPLY;
 		outlook->mode = outlook->prunes ? APPLY_MERGE : APPLY_INSERT;
 	}
 	return outlook;

@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "fill.h"
 #include "job.h"
 #include "merge.h"
 #include "query.h"
@@ -22,7 +23,8 @@ typedef struct Outlook
 	Shape	   *shape;
 	Window		window;			/* what incload_run would read */
 	ReadOrder	order;			/* and in which order */
-	ApplyMode	mode;
+	Fill		fill;			/* how its rows get into the target */
+	ApplyMode	mode;			/* by which statement, for FILL_APPLY */
 	bool		prunes;			/* rows that the source lacks go */
 	bool		truncates;		/* all rows go first */
 } Outlook;

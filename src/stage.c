@@ -18,6 +18,7 @@
 
 #include "compat.h"
 #include "execute.h"
+#include "new_heap.h"
 #include "stage.h"
 
 Stage *
@@ -144,7 +145,10 @@ may_cut_before(const Stage *stage, Datum *values, bool *nulls)
 static void
 add_row(Stage *stage, Datum *values, bool *nulls)
 {
-	tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
+	if (stage->heap)
+		new_heap_put(stage->heap, values, nulls);
+	else
+		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
 	stage->nrows++;
 	remember_newest(stage, values, nulls);
 }
@@ -221,6 +225,27 @@ stage_end_batch(Stage *stage)
 		tuplestore_end(stage->rows);
 	stage->rows = NULL;
 	stage->nrows = 0;
+}
+
+void
+stage_pour(Stage *stage, NewHeap *heap)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(stage->shape->desc, &TTSOpsMinimalTuple);
+	MemoryContext row_context = AllocSetContextCreate(stage->context, "incload row", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(row_context);
+
+	tuplestore_select_read_pointer(stage->rows, 0);
+	tuplestore_rescan(stage->rows);
+	while (tuplestore_gettupleslot(stage->rows, true, false, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(row_context);
+		slot_getallattrs(slot);
+		new_heap_put(heap, slot->tts_values, slot->tts_isnull);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
+	ExecDropSingleTupleTableSlot(slot);
 }
 
 QueryEnvironment *

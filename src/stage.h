@@ -16,6 +16,8 @@
 /* the name under which statements see the staged rows */
 #define STAGE_NAME "incload_stage"
 
+struct NewHeap;
+
 typedef struct Stage
 {
 	const Shape *shape;
@@ -23,6 +25,7 @@ typedef struct Stage
 	NullWatermark null_watermark;
 	int64		batch_rows;		/* a batch is full from here on; 0: never */
 	bool		cut_at_key;		/* a batch may end inside a tie; else it goes on to its end */
+	struct NewHeap *heap;		/* rows pass through into it and are not kept; NULL: they are kept */
 
 	/* the batch */
 	MemoryContext context;
@@ -63,6 +66,9 @@ extern bool stage_put(Stage *stage, Datum *values, bool *nulls);
 
 /* keeps of each key the row that was read last */
 extern void stage_reduce(Stage *stage);
+
+/* puts the rows that were kept into a new heap */
+extern void stage_pour(Stage *stage, struct NewHeap *heap);
 
 /* what makes a statement see the rows as STAGE_NAME */
 extern QueryEnvironment *stage_environment(Stage *stage);

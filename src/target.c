@@ -86,6 +86,9 @@ require_privileges(const Job *job, bool is_full)
 		require_privilege(job, ACL_UPDATE, "UPDATE");
 		require_privilege(job, ACL_DELETE, "DELETE");
 	}
+	/* that a swap is the owner's is said with the other reasons, see fill.c */
+	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_SWAP)
+		require_privilege(job, ACL_SELECT, "SELECT");
 	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_TRUNCATE)
 	{
 		require_privilege(job, ACL_SELECT, "SELECT");

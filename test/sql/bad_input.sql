@@ -114,7 +114,7 @@ FROM unnest(ARRAY[
     '{"batch_rows": 1e30}', '{"batch_rows": [1]}', '{"filter": ""}', '{"filter": true}', '{"filter": {}}',
     '{"columns": "id"}', '{"columns": []}', '{"columns": [1]}', '{"columns": [null]}', '{"columns": [["id"]]}',
     '{"transforms": ["id"]}', '{"transforms": {"id": 1}}', '{"transforms": {"id": ""}}',
-    '{"reader": "fast"}', '{"null_watermark": "never"}', '{"full_refresh_mode": "swap"}',
+    '{"reader": "fast"}', '{"null_watermark": "never"}', '{"full_refresh_mode": "swop"}',
     '{"statement_timeout": "soon"}', '{"statement_timeout": 5}', '{"statement_timeout": "-1 s"}',
     '{"statement_timeout": "1 year"}', '{"lock_timeout": "0"}', '{"settle": "a while"}',
     '{"columns": ["id"], "exclude": ["n"]}']) o,

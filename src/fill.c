@@ -1,0 +1,246 @@
+/*
+ * fill.c
+ *		The way in which a run's rows get into the target.
+ *
+ * Rows that go into a new heap are neither seen by triggers nor decoded for a
+ * subscriber nor checked against foreign keys, and the swap takes the table's
+ * owner. Where any of that is called for, the rows go by INSERT or MERGE, as
+ * they do when there are rows already.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_publication.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
+#include "storage/lmgr.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/rls.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "execute.h"
+#include "fill.h"
+#include "new_heap.h"
+
+/* a kind of table that cannot change its heap, or not by itself */
+static const char *
+kind_obstacle(Relation target)
+{
+	if (target->rd_rel->relkind != RELKIND_RELATION)
+		return "the target is partitioned";
+	if (target->rd_rel->relispartition)
+		return "the target is a partition";
+	if (has_superclass(RelationGetRelid(target)))
+		return "the target inherits from another table";
+	if (find_inheritance_children(RelationGetRelid(target), NoLock) != NIL)
+		return "other tables inherit from the target";
+	if (target->rd_rel->relam != HEAP_TABLE_AM_OID)
+		return "the target has another access method than heap";
+	return NULL;
+}
+
+/* what wants to see each row as it comes */
+static const char *
+trigger_obstacle(Relation target)
+{
+	TriggerDesc *triggers = target->trigdesc;
+
+	if (triggers == NULL)
+		return NULL;
+	for (int i = 0; i < triggers->numtriggers; i++)
+		if (RI_FKey_trigger_type(triggers->triggers[i].tgfoid) == RI_TRIGGER_NONE)
+			return "the target has triggers";
+	return "the target has foreign keys, or is referred to by one";
+}
+
+static const char *
+decoding_obstacle(Relation target)
+{
+	PublicationDesc published;
+
+	RelationBuildPublicationDesc(target, &published);
+	if (published.pubactions.pubinsert || published.pubactions.pubupdate ||
+		published.pubactions.pubdelete || published.pubactions.pubtruncate)
+		return "the target is published";
+	/* pgoutput decodes what is published; others may decode everything */
+	if (execute_statement("SELECT FROM pg_catalog.pg_replication_slots AS s"
+						  " WHERE s.slot_type OPERATOR(pg_catalog.=) 'logical'"
+						  " AND s.database OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+						  " AND s.plugin OPERATOR(pg_catalog.<>) 'pgoutput'", NULL, NULL).processed > 0)
+		return "a logical replication slot of this database may decode the target";
+	return NULL;
+}
+
+/* indexes that would be built otherwise than they are kept */
+static const char *
+index_obstacle(Relation target)
+{
+	List	   *indexes = RelationGetIndexList(target);
+	const char *obstacle = NULL;
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(lc)));
+		Form_pg_index form;
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		form = (Form_pg_index) GETSTRUCT(tuple);
+		if (!form->indisvalid || !form->indisready)
+			obstacle = psprintf("index \"%s\" is not valid", get_rel_name(form->indexrelid));
+		else if (!form->indimmediate)
+			obstacle = psprintf("constraint \"%s\" is deferrable", get_rel_name(form->indexrelid));
+		ReleaseSysCache(tuple);
+	}
+	return obstacle;
+}
+
+/* a default that may look at the rows that came before */
+static const char *
+default_obstacle(Relation target, const Shape *shape)
+{
+	TupleDesc	desc = RelationGetDescr(target);
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+		Node	   *value;
+		bool		is_loaded = false;
+
+		for (int c = 0; c < shape->ncolumns; c++)
+			is_loaded |= shape->columns[c].attnum == att->attnum;
+		if (is_loaded || att->attisdropped || att->attgenerated)
+			continue;
+		value = build_column_default(target, att->attnum);
+		if (value && contain_volatile_functions_not_nextval((Node *) expression_planner((Expr *) value)))
+			return psprintf("the default of column \"%s\" is volatile", NameStr(att->attname));
+	}
+	return NULL;
+}
+
+static const char *
+rights_obstacle(Relation target)
+{
+	Oid			oid = RelationGetRelid(target);
+
+	if (!compat_table_ownercheck(oid, GetUserId()))
+		return psprintf("role \"%s\" does not own the target", GetUserNameFromId(GetUserId(), false));
+	if (check_enable_rls(oid, InvalidOid, true) == RLS_ENABLED)
+		return "the target has row security";
+	return NULL;
+}
+
+const char *
+fill_obstacle(const Job *job, const Shape *shape)
+{
+	Relation	target = table_open(job->target, AccessShareLock);
+	const char *obstacle = kind_obstacle(target);
+
+	if (obstacle == NULL)
+		obstacle = rights_obstacle(target);
+	/* before triggers: a deferrable constraint has one */
+	if (obstacle == NULL)
+		obstacle = index_obstacle(target);
+	if (obstacle == NULL)
+		obstacle = trigger_obstacle(target);
+	if (obstacle == NULL)
+		obstacle = decoding_obstacle(target);
+	if (obstacle == NULL)
+		obstacle = default_obstacle(target, shape);
+	table_close(target, AccessShareLock);
+	return obstacle;
+}
+
+void
+fill_require_swap(const Job *job, const Shape *shape)
+{
+	const char *obstacle = fill_obstacle(job, shape);
+
+	if (obstacle == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("target %s of job \"%s\" cannot be swapped", job->target_name, job->name),
+			 errdetail("The reason: %s.", obstacle),
+			 errhint("Set the option \"full_refresh_mode\" to %s.",
+					 job->key != NIL ? "\"merge\" or \"truncate\"" : "\"truncate\"")));
+}
+
+/* what keeps an empty target from being filled at once, as things are now */
+static const char *
+first_load_obstacle(const Job *job, const Shape *shape, bool for_run)
+{
+	Relation	target;
+	const char *obstacle = fill_obstacle(job, shape);
+
+	if (obstacle != NULL)
+		return obstacle;
+	if (shape->nkeys > 0 && !shape->key_is_unique)
+		return "nothing tells that the source has each key once";
+	if (for_run && !ConditionalLockRelationOid(job->target, NEW_HEAP_LOCK))
+		return "others write to the target";
+	target = table_open(job->target, AccessShareLock);
+	if (new_heap_target_in_use(target))
+		obstacle = "this session uses the target";
+	/* once more, now that nobody can write */
+	else if (for_run && !new_heap_target_is_empty(target))
+		obstacle = "the target has rows";
+	table_close(target, AccessShareLock);
+	if (for_run && obstacle)
+		UnlockRelationOid(job->target, NEW_HEAP_LOCK);
+	return obstacle;
+}
+
+/* of a table that is none of heap's, nobody asks */
+static bool
+has_rows(const Job *job)
+{
+	Relation	target = table_open(job->target, AccessShareLock);
+	bool		result = target->rd_rel->relkind == RELKIND_RELATION &&
+		target->rd_rel->relam == HEAP_TABLE_AM_OID && !new_heap_target_is_empty(target);
+
+	table_close(target, AccessShareLock);
+	return result;
+}
+
+Fill
+fill_choose(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+			bool is_full, bool for_run)
+{
+	Fill		fill = {FILL_APPLY, NULL};
+	bool		was_loaded;
+
+	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_SWAP)
+	{
+		fill.way = FILL_SWAP;
+		if (for_run)
+			fill_require_swap(job, shape);
+		else
+			fill.obstacle = fill_obstacle(job, shape);
+		return fill;
+	}
+	was_loaded = checkpoint->loaded_to != NULL || (shape->by_xmin && checkpoint->mark != 0);
+	if (job->options->first_load == FIRST_LOAD_BATCHES || (was_loaded && !is_full))
+		return fill;
+	/* a refresh finds rows as a rule; a first load should not */
+	if (has_rows(job))
+	{
+		fill.obstacle = is_full ? NULL : "the target has rows";
+		return fill;
+	}
+	fill.obstacle = first_load_obstacle(job, shape, for_run);
+	fill.way = fill.obstacle ? FILL_APPLY : FILL_FIRST_LOAD;
+	return fill;
+}

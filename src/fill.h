@@ -1,0 +1,42 @@
+/*
+ * fill.h
+ *		The way in which a run's rows get into the target.
+ */
+#ifndef INCLOAD_FILL_H
+#define INCLOAD_FILL_H
+
+#include "postgres.h"
+
+#include "checkpoint.h"
+#include "job.h"
+#include "shape.h"
+
+typedef enum FillWay
+{
+	FILL_APPLY,					/* by INSERT or MERGE, from the stage */
+	FILL_FIRST_LOAD,			/* the target is empty: straight into a new heap */
+	FILL_SWAP					/* a full refresh: into a new heap, whatever the old one has */
+} FillWay;
+
+typedef struct Fill
+{
+	FillWay		way;
+	const char *obstacle;		/* what keeps a first load or a swap from being; NULL: nothing */
+} Fill;
+
+/*
+ * Chooses for a run that begins. With for_run, FILL_FIRST_LOAD is had only with
+ * NEW_HEAP_LOCK on the target, which is taken if it is to be had at once; and a
+ * swap that cannot be is an ERROR (55000). Without, nothing is locked, and such
+ * a swap comes with its obstacle.
+ */
+extern Fill fill_choose(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+						bool is_full, bool for_run);
+
+/* why the target of a job cannot be given a new heap, whatever it holds; NULL: it can */
+extern const char *fill_obstacle(const Job *job, const Shape *shape);
+
+/* an ERROR (55000) for a job that is to be refreshed by swap and cannot be */
+extern void fill_require_swap(const Job *job, const Shape *shape);
+
+#endif							/* INCLOAD_FILL_H */
