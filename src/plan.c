@@ -7,9 +7,10 @@
  * its cost is that of the rows that are there. The planner takes each page that
  * is looked up for one that must be fetched from disk, and leaves the probes at
  * a few hundredths of the table. But most of these rows are about to be updated,
- * which fetches the page in any case; sorted by key they come to it in its order,
- * where the table has one. So the choice is made here, by what was measured
- * (bench/README.md), and the planner makes it where this knows no better.
+ * which fetches the page in any case; and sorted by key, they come to each page
+ * once where the table lies in that order. So the choice is made here, by what
+ * was measured (bench/README.md), and the planner makes it where this knows no
+ * better.
  */
 #include "postgres.h"
 
@@ -17,10 +18,13 @@
 
 #include "access/table.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_statistic.h"
 #include "optimizer/plancat.h"
 #include "storage/lockdefs.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "compat.h"
@@ -30,16 +34,45 @@
 #include "target.h"
 
 /* probes win up to so many staged rows for each row of the target */
-#define PROBE_RATIO 0.25
+#define PROBE_RATIO 0.2
+/* and up to so many where it lies in the order of its key, as this says; more was not measured */
+#define PROBE_RATIO_ORDERED 1.0
+#define ORDERED_CORRELATION 0.9
 
-/* the planner's own estimate, over all partitions: by the file's size now, analyzed or not */
+/* how far the rows of one table lie in the order of a column, 0 to 1, by ANALYZE */
 static double
-estimate_rows(Oid target)
+correlation(Oid table, AttrNumber attnum)
+{
+	HeapTuple	tuple = SearchSysCache3(STATRELATTINH, ObjectIdGetDatum(table),
+										Int16GetDatum(attnum), BoolGetDatum(false));
+	AttStatsSlot slot;
+	double		result = 0;
+
+	if (!HeapTupleIsValid(tuple))
+		return 0;
+	if (get_attstatsslot(&slot, tuple, STATISTIC_KIND_CORRELATION, InvalidOid, ATTSTATSSLOT_NUMBERS))
+	{
+		if (slot.nnumbers == 1)
+			result = fabs(slot.numbers[0]);
+		free_attstatsslot(&slot);
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * How many rows the target has: the planner's own estimate, over all
+ * partitions, by the file's size now, analyzed or not. And whether most of them
+ * lie in the order of the key's first column.
+ */
+static double
+estimate_rows(const Job *job, bool *ordered)
 {
 	double		rows = 0;
+	double		rows_ordered = 0;
 	ListCell   *lc;
 
-	foreach(lc, find_all_inheritors(target, AccessShareLock, NULL))
+	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
 	{
 		Relation	rel = table_open(lfirst_oid(lc), NoLock);
 		BlockNumber pages;
@@ -50,9 +83,12 @@ estimate_rows(Oid target)
 		{
 			estimate_rel_size(rel, NULL, &pages, &tuples, &visible);
 			rows += tuples;
+			rows_ordered += tuples * correlation(RelationGetRelid(rel),
+												 get_attnum(RelationGetRelid(rel), linitial(job->key)));
 		}
 		table_close(rel, NoLock);
 	}
+	*ordered = rows_ordered >= rows * ORDERED_CORRELATION;
 	return rows;
 }
 
@@ -112,21 +148,23 @@ plan_choose(const Job *job, const Shape *shape, double staged, bool is_guess,
 			const char *sql, QueryEnvironment *environment)
 {
 	ApplyPlan	plan = {.lead = LEAD_NONE, .staged = staged, .within = -1};
+	bool		ordered;
 
-	plan.target = estimate_rows(job->target);
+	plan.target = estimate_rows(job, &ordered);
+	plan.limit = plan.target * (ordered ? PROBE_RATIO_ORDERED : PROBE_RATIO);
 	if (!key_is_unique(job) || sql == NULL)
 	{
 		plan.reason = REASON_NO_UNIQUE;
 		return plan;
 	}
-	plan.reason = REASON_FEW;
-	if (staged > plan.target * PROBE_RATIO)
+	plan.reason = staged > plan.target * PROBE_RATIO ? REASON_ORDER : REASON_FEW;
+	if (staged > plan.limit)
 	{
 		plan.reason = REASON_MANY;
 		if (is_guess)
 			return plan;
-		plan.within = count_within(job, shape, floor(plan.target * PROBE_RATIO) + 1, environment);
-		if (plan.within > plan.target * PROBE_RATIO)
+		plan.within = count_within(job, shape, floor(plan.limit) + 1, environment);
+		if (plan.within > plan.limit)
 			return plan;
 		plan.reason = REASON_BEYOND;
 	}
@@ -141,23 +179,25 @@ char *
 plan_reason(const ApplyPlan *plan)
 {
 	char	   *rows = psprintf("%.0f staged rows, about %.0f in the target", plan->staged, plan->target);
+	double		percent = plan->target > 0 ? plan->limit / plan->target * 100 : 0;
+	const char *probes = "probes of the key's index, sorted by key";
+	const char *planner = "the planner's choice";
 
 	switch (plan->reason)
 	{
 		case REASON_FEW:
-			return psprintf("probes of the key's index, sorted by key: %s, at most %.0f%%", rows, PROBE_RATIO * 100);
+			return psprintf("%s: %s, at most %.0f%%", probes, rows, percent);
+		case REASON_ORDER:
+			return psprintf("%s: %s, which lies in the order of its key, at most %.0f%%", probes, rows, percent);
 		case REASON_BEYOND:
-			return psprintf("probes of the key's index, sorted by key: %s, and %.0f have a key among theirs",
-							rows, plan->within);
+			return psprintf("%s: %s, and %.0f have a key among theirs", probes, rows, plan->within);
 		case REASON_MANY:
-			if (plan->within < 0)
-				return psprintf("the planner's choice: %s, more than %.0f%%, unless most have a key beyond all of theirs",
-								rows, PROBE_RATIO * 100);
-			return psprintf("the planner's choice: %s, more than %.0f%%", rows, PROBE_RATIO * 100);
+			return psprintf("%s: %s, more than %.0f%%%s", planner, rows, percent,
+							plan->within < 0 ? ", unless most have a key beyond all of theirs" : "");
 		case REASON_NO_UNIQUE:
-			return psprintf("the planner's choice: the target has no unique index on the key; %s", rows);
+			return psprintf("%s: the target has no unique index on the key; %s", planner, rows);
 		case REASON_NO_INDEX:
-			return psprintf("the planner's choice: the key's index cannot be used here; %s", rows);
+			return psprintf("%s: the key's index cannot be used here; %s", planner, rows);
 	}
 	return NULL;				/* keep compiler quiet */
 }

@@ -17,6 +17,7 @@
 typedef enum ApplyReason
 {
 	REASON_FEW,					/* few rows against those of the target */
+	REASON_ORDER,				/* more, and the target lies in the order of the key */
 	REASON_BEYOND,				/* few of them lie where the target has keys */
 	REASON_MANY,				/* more than that */
 	REASON_NO_UNIQUE,			/* the target's key has no unique index */
@@ -31,6 +32,7 @@ typedef struct ApplyPlan
 	double		staged;			/* rows in the stage */
 	double		within;			/* those not beyond all keys of the target; -1: not counted */
 	double		target;			/* rows of the target, about */
+	double		limit;			/* rows in the stage up to which probes win */
 } ApplyPlan;
 
 /*

@@ -15,7 +15,7 @@ CREATE TABLE many (id int PRIMARY KEY, v bigint NOT NULL, name text);
 INSERT INTO many SELECT n * 3, n, 'many ' || n FROM generate_series(1, 3000) n;
 ANALYZE few, many;
 CREATE TABLE target (id int PRIMARY KEY, v bigint NOT NULL, name text);
-INSERT INTO target SELECT n, 0, 'old ' || n FROM generate_series(1, 10000) n;
+INSERT INTO target SELECT n, 0, 'old ' || n FROM generate_series(1, 10000) n ORDER BY md5(n::text);
 ANALYZE target;
 
 -- why, and the nodes of the plan without what they cost; of a target of more than
@@ -60,6 +60,16 @@ RESET enable_bitmapscan;
 -- append looks up keys, too
 SELECT job FROM incload_create_job('plans_append', 'few', 'target', 'append', 'v', '{id}');
 SELECT * FROM chosen('plans_append');
+
+--
+-- a target that lies in the order of its key is probed further
+--
+CREATE TABLE ordered (LIKE target INCLUDING ALL);
+INSERT INTO ordered SELECT n, 0, 'old ' || n FROM generate_series(1, 5000) n;
+ANALYZE ordered;
+SELECT job FROM incload_create_job('plans_ordered', 'many', 'ordered', 'upsert', 'v', '{id}');
+SELECT * FROM chosen('plans_ordered') LIMIT 1;
+SELECT * FROM reads('plans_ordered', 'ordered');
 
 --
 -- rows beyond all that the target has are looked up, however many they are
