@@ -240,7 +240,7 @@ watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
 	{
 		case WATERMARK_TIME:
 			/* a number alone is one of days, as in date - 7; an interval would have it in seconds */
-			if (type->type == DATEOID && lookback[strspn(lookback, "0123456789")] == '\0')
+			if (type->type == DATEOID && lookback[strspn(lookback, "0123456789.")] == '\0')
 				lookback = psprintf("%s days", lookback);
 			return subtract_time(type, value, lookback);
 		case WATERMARK_NUMBER:
