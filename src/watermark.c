@@ -356,7 +356,7 @@ watermark_subtract(const WatermarkType *type, Datum value, const char *lookback)
 			if (type->per_second > 0)
 				return subtract_from_epoch(type, value, lookback);
 			/* a number alone is one of days, as in date - 7; an interval would have it in seconds */
-			if (type->type == DATEOID && lookback[strspn(lookback, "0123456789")] == '\0')
+			if (type->type == DATEOID && lookback[strspn(lookback, "0123456789.")] == '\0')
 				lookback = psprintf("%s days", lookback);
 			return subtract_time(type, value, lookback);
 		case WATERMARK_NUMBER:
