@@ -164,7 +164,11 @@ prepare(Run *run)
 	if (!run->is_full)
 		target_require_same(run->job);
 	run->source = source_connect(run->job, run->context);
-	source_foresee(run->source);
+	if (!source_foresee(run->source))
+	{
+		shape_foresee(run->source, run->job);
+		horizon_foresee(run->source, run->job);
+	}
 	run->shape = shape_build(run->source, run->job);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,

@@ -63,23 +63,26 @@ static const char columns_query[] =
 /*
  * The same in less, which is all that a run has to know, since planning takes
  * longer than executing: no types, no size, and of indexes only those that tell
- * rows apart. A column is counted if it may be.
+ * rows apart. A column is counted if it may be. The detour is too long, too.
  */
-static const char outline_query[] =
-"SELECT a.attname, NULL, a.attnotnull,"
-" a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1,"
-" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r',"
-" (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true,"
-" coalesce((pg_catalog.to_jsonb(i) OPERATOR(pg_catalog.->>) 'indnkeyatts')::pg_catalog.int4, i.indnatts),"
-" i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)"
-" FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
-" AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL"
-" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)"
-" FROM pg_catalog.pg_attribute a"
-" JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
-" WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
-" AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped"
-" ORDER BY a.attnum";
+#define OUTLINE_QUERY(nkeys) \
+"SELECT a.attname, NULL, a.attnotnull," \
+" a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1," \
+" c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r'," \
+" (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true," \
+" i." nkeys "," \
+" i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)" \
+" FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
+" AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL" \
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)" \
+" FROM pg_catalog.pg_attribute a" \
+" JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid" \
+" WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
+" AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped" \
+" ORDER BY a.attnum"
+
+static const char outline_query[] = OUTLINE_QUERY("indnkeyatts");
+static const char outline_query_10[] = OUTLINE_QUERY("indnatts");
 
 /* the name that the server which holds the source has for a column */
 static char *
@@ -300,10 +303,22 @@ facts_gather(Source *source)
 	return ask_source(source, columns_query);
 }
 
+static const char *
+outline_of(Source *source)
+{
+	return source->version >= 110000 ? outline_query : outline_query_10;
+}
+
+void
+facts_foresee(Source *source)
+{
+	source->routine->expect(source, outline_of(source), source->routine->relation_name(source), false);
+}
+
 SourceFacts *
 facts_outline(Source *source)
 {
-	return ask_source(source, outline_query);
+	return ask_source(source, outline_of(source));
 }
 
 char *

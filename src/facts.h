@@ -41,6 +41,9 @@ extern SourceFacts *facts_gather(Source *source);
  */
 extern SourceFacts *facts_outline(Source *source);
 
+/* sends ahead what that will ask first */
+extern void facts_foresee(Source *source);
+
 extern SourceColumn *facts_column(const SourceFacts *facts, const char *name);
 
 /* names of the primary key's columns in order (char *), NIL for none */

@@ -22,7 +22,9 @@
 
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "parser/parse_coerce.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
@@ -509,6 +511,17 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 	}
 	else if (state->oldest_xid < state->next_xid)
 		horizon->held_back_by = psprintf("transaction " UINT64_FORMAT, state->oldest_xid);
+}
+
+void
+horizon_foresee(Source *source, const Job *job)
+{
+	AttrNumber	attnum = job->watermark ? get_attnum(job->source, job->watermark) : InvalidAttrNumber;
+
+	/* of an expression, the source will tell what it is */
+	if (attnum != InvalidAttrNumber)
+		witness_foresee(source, TypeCategory(getBaseType(get_atttype(job->source, attnum))) ==
+						TYPCATEGORY_NUMERIC);
 }
 
 Horizon *

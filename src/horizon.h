@@ -33,6 +33,9 @@ typedef struct Horizon
 	int64		left_out;		/* microseconds that local time left out in the lookback, as summer time began */
 } Horizon;
 
+/* sends ahead what horizon_observe() is likely to ask in a first run */
+extern void horizon_foresee(Source *source, const Job *job);
+
 /*
  * Must be called before the snapshot that reads the rows is taken. 55000 where
  * the source is not what the checkpoint was made for (another server, ids that

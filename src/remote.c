@@ -8,9 +8,10 @@
  * that mode does not allow: it comes after the last answer.
  *
  * A run asks a dozen questions, mostly those of the run before. They make a
- * script, which is kept with the connection, and are sent ahead. An answer that
- * came ahead is older than one that is asked for now, and no other harm: the
- * order is the same, and the rows are read after all of them.
+ * script, which is kept with the connection, and are sent ahead; and so are
+ * those that can be expected of a first run. An answer that came ahead is older
+ * than one that is asked for now, and no other harm: the order is the same, and
+ * the rows are read after all of them. One that is not asked for is dropped.
  *
  * Between statements nothing is open here. An error or an interrupt in the
  * middle of one leaves a connection that nobody can use, and it is closed when
@@ -425,12 +426,12 @@ ask(Remote *remote, Question *question)
 	require_open(remote, question->sql);
 	send_settings(remote);
 	read_settings(remote);
-	if (remote->sent == NIL || !same_question(linitial(remote->sent), question))
-	{
-		abandon_sent(remote);
+	/* what is asked after all of something else is not waited for any more */
+	while (remote->sent != NIL && !same_question(linitial(remote->sent), question))
+		PQclear(read_answer(remote));
+	if (remote->sent == NIL)
 		send_question(remote, question,
 					  find_statement(remote, question->sql, question->narguments > 0));
-	}
 	note_in_script(remote, question);
 	answer = read_answer(remote);
 	if (!is_good(answer) && plan_does_not_fit(answer))
@@ -445,7 +446,7 @@ ask(Remote *remote, Question *question)
 	return answer;
 }
 
-void
+bool
 remote_follow(Remote *remote, const char *name)
 {
 	Connection *connection = remote->connection;
@@ -471,9 +472,32 @@ remote_follow(Remote *remote, const char *name)
 		Question   *question = lfirst(lc);
 
 		if (!question->is_settled)
-			break;
+			return foreach_current_index(lc) > 0;
 		send_question(remote, question, find_statement(remote, question->sql, true));
 	}
+	return remote->script->questions != NIL;
+}
+
+void
+remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_types)
+{
+	MemoryContext old = MemoryContextSwitchTo(remote->context);
+	Question   *question = palloc0(sizeof(Question));
+
+	question->wants_types = wants_types;
+	question->sql = pstrdup(sql);
+	question->narguments = argument != NULL;
+	question->arguments[0] = argument ? pstrdup(argument) : NULL;
+	MemoryContextSwitchTo(old);
+	require_open(remote, sql);
+	send_settings(remote);
+	send_question(remote, question, find_statement(remote, sql, argument != NULL));
+}
+
+int
+remote_version(const Remote *remote)
+{
+	return PQserverVersion(remote->connection->pg);
 }
 
 TextRows *
@@ -582,23 +606,24 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
  * waits forever. Set anew for each use, as SQL at the source may have changed
  * them.
  */
-static const char settings_sql[] =
-"SELECT pg_catalog.set_config(n, v, false) FROM (VALUES"
-" ('search_path', 'pg_catalog'), ('timezone', $4), ('datestyle', 'ISO'),"
-" ('intervalstyle', 'postgres'), ('extra_float_digits', '3'), ('bytea_output', 'hex'),"
-" ('standard_conforming_strings', 'on'), ('row_security', 'on'),"
-" ('default_transaction_read_only', 'on'), ('application_name', $1),"
-" ('statement_timeout', $2), ('lock_timeout', $3)%s%s) AS s(n, v)";
-
 static char *
 settings_for(const PGconn *pg)
 {
-	return psprintf(settings_sql,
+#define SET(name, value) "pg_catalog.set_config('" name "', " value ", false)"
+	return psprintf("SELECT " SET("search_path", "'pg_catalog'") ", " SET("timezone", "$4") ", "
+					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
+					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
+					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
+					SET("default_transaction_read_only", "'on'") ", " SET("application_name", "$1") ", "
+					SET("statement_timeout", "$2") ", " SET("lock_timeout", "$3") "%s%s",
 					/* questions with an argument are planned once */
-					PQserverVersion(pg) >= 120000 ? ", ('plan_cache_mode', 'force_generic_plan')" : "",
+					PQserverVersion(pg) >= 120000
+					? ", " SET("plan_cache_mode", "'force_generic_plan'") : "",
 					/* not every platform can look; where it cannot, the setting takes nothing but 0 */
-					PQserverVersion(pg) >= 140000 ? ", ('client_connection_check_interval',"
-					" CASE WHEN pg_catalog.version() LIKE '%linux%' THEN '1s' ELSE '0' END)" : "");
+					PQserverVersion(pg) >= 140000
+					? ", " SET("client_connection_check_interval",
+							   "CASE WHEN pg_catalog.version() LIKE '%linux%' THEN '1s' ELSE '0' END") : "");
+#undef SET
 }
 
 Remote *

@@ -26,6 +26,9 @@ extern Remote *remote_connect(Oid server, Oid user, const char *application_name
 							  int64 statement_timeout, int64 lock_timeout, const char *timezone,
 							  MemoryContext context);
 
+/* the server's version, as 150004 */
+extern int	remote_version(const Remote *remote);
+
 /* gives the connection back, to be kept for the next use; must not throw */
 extern void remote_release(Remote *remote);
 
@@ -35,10 +38,14 @@ extern void remote_disconnect(Remote *remote);
 /*
  * From here on, what is asked is a script of this name: what two uses of the
  * connection have asked in the same words and order is sent ahead by the next
- * one, all at once. The answers are taken as they are asked for, in the same
- * order; where a use asks something else, all further ones are asked anew.
+ * one, all at once. The answers are taken as they are asked for; where a use
+ * asks something else, it is asked anew, and so is all that follows. False if
+ * there is no such script yet.
  */
-extern void remote_follow(Remote *remote, const char *script);
+extern bool remote_follow(Remote *remote, const char *script);
+
+/* sends a question ahead that is likely to be asked next, after those sent before */
+extern void remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_types);
 
 /*
  * Asks a query, in a transaction of its own; all as text. The argument stands

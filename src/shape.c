@@ -165,6 +165,17 @@ order_at_source(Source *source, const char *expression)
 }
 
 void
+shape_foresee(Source *source, const Job *job)
+{
+	char	   *watermark = shape_watermark_expression(job);
+
+	source->routine->expect(source, query_describe(shape_source_columns(job), watermark,
+												   source->routine->from_clause(source),
+												   job->options->filter), NULL, true);
+	facts_foresee(source);
+}
+
+void
 shape_describe(Source *source, const Job *job, List *columns,
 			   Oid *watermark_type, int32 *watermark_typmod, Oid *watermark_collation)
 {

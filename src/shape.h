@@ -79,6 +79,9 @@ extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
 extern void shape_describe(struct Source *source, const Job *job, List *columns,
 						   Oid *watermark_type, int32 *watermark_typmod, Oid *watermark_collation);
 
+/* sends ahead what shape_build() will ask first */
+extern void shape_foresee(struct Source *source, const Job *job);
+
 /*
  * Works out a job's shape against its target, or says why the job cannot work:
  * a column that one side lacks, a key that is not loaded, types that do not

@@ -93,11 +93,10 @@ source_release(Source *source)
 	source->routine->release(source);
 }
 
-void
+bool
 source_foresee(Source *source)
 {
-	if (source->routine->foresee)
-		source->routine->foresee(source);
+	return source->routine->foresee == NULL || source->routine->foresee(source);
 }
 
 TextRows *

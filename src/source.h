@@ -40,8 +40,11 @@ typedef struct SourceRoutine
 	/* the same with $1 in it; planned once a session, so let its text be a constant */
 	TextRows   *(*ask_about) (Source *source, const char *sql, const char *argument);
 
-	/* sends ahead what the last run of the job has asked in its course, to have the answers sooner */
-	void		(*foresee) (Source *source);
+	/* sends ahead what the runs before have asked in their course; false if that is not known */
+	bool		(*foresee) (Source *source);
+
+	/* sends a question ahead that will be asked next, most likely */
+	void		(*expect) (Source *source, const char *sql, const char *argument, bool wants_types);
 
 	/* types of a query's columns; InvalidOid for a type that is not known here */
 	void		(*describe) (Source *source, const char *sql, int ncolumns,
@@ -68,6 +71,7 @@ struct Source
 	MemoryContext context;		/* lives as long as the source */
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
+	int			version;		/* of that server, as 150004; 0: it is not PostgreSQL */
 	bool		is_local;		/* the rows are in this database */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
@@ -89,8 +93,11 @@ extern void source_release(Source *source);
 extern TextRows *source_ask_catalog(Source *source, const char *sql);
 extern TextRows *source_ask_catalog_about(Source *source, const char *sql, const char *argument);
 
-/* what is asked from here on is what every run of the job asks, and in its order */
-extern void source_foresee(Source *source);
+/*
+ * What is asked from here on is what every run of the job asks, and in its
+ * order. False if the source may be told what to expect.
+ */
+extern bool source_foresee(Source *source);
 
 /* for source_connect: each reader's own */
 extern Source *source_copy_connect(const Job *job, MemoryContext context);

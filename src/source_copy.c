@@ -150,10 +150,16 @@ copy_ask_about(Source *source, const char *sql, const char *argument)
 	return remote_query(((CopySource *) source)->remote, sql, argument);
 }
 
-static void
+static bool
 copy_foresee(Source *source)
 {
-	remote_follow(((CopySource *) source)->remote, source->job->name);
+	return remote_follow(((CopySource *) source)->remote, source->job->name);
+}
+
+static void
+copy_expect(Source *source, const char *sql, const char *argument, bool wants_types)
+{
+	remote_expect(((CopySource *) source)->remote, sql, argument, wants_types);
 }
 
 static void
@@ -288,6 +294,7 @@ static const SourceRoutine copy_routine = {
 	.ask = copy_ask,
 	.ask_about = copy_ask_about,
 	.foresee = copy_foresee,
+	.expect = copy_expect,
 	.describe = copy_describe,
 	.open = copy_open,
 	.read = copy_read,
@@ -335,5 +342,6 @@ source_copy_connect(const Job *job, MemoryContext context)
 								  /* so that a cast to a time without zone, in an expression, means what the horizon does */
 								  job->options->source_timezone ? job->options->source_timezone : "UTC",
 								  context);
+	self->base.version = remote_version(self->remote);
 	return &self->base;
 }

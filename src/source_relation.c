@@ -21,6 +21,7 @@
 #include "parser/parse_coerce.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -287,6 +288,8 @@ source_relation_connect(const Job *job, MemoryContext context)
 	self->base.context = context;
 	self->base.xmin = "source.xmin";
 	self->base.is_postgres = relkind != RELKIND_FOREIGN_TABLE;
+	if (self->base.is_postgres)
+		self->base.version = atoi(GetConfigOption("server_version_num", false, false));
 	self->base.is_local = relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE ||
 		relkind == RELKIND_MATVIEW;
 	return &self->base;

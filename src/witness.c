@@ -100,13 +100,14 @@ witness_state(Source *source, bool with_sequences)
 	state->replayed_to = instant_parse(v[2]);
 	state->epoch = v[3];
 	state->relations = v[4];
-	state->is_tables = true;
+	state->is_tables = state->is_plain = true;
 	state->is_table = kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE;
 	state->next_xid = strtou64(v[7], NULL, 10);
 	state->oldest_xid = strtou64(v[8], NULL, 10);
 	if (with_sequences || has_children || kind != RELKIND_RELATION)
 	{
 		v = source_ask_catalog_about(source, behind_query, relation)->value[0];
+		state->is_plain = false;
 		state->relations = v[0];
 		state->is_tables = v[1][0] == 't';
 		state->is_refreshed = v[2][0] == 't';
@@ -122,6 +123,22 @@ typedef struct Session
 	TimestampTz start;			/* none of its rows is older; 0: nothing is open, or it cannot be seen */
 	bool		is_hidden;		/* it may have begun before "start" */
 } Session;
+
+static const char activity_query[] =
+"SELECT a.pid, LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END),"
+" a.application_name, a.state IS NULL OR a.state = 'disabled'"
+"  OR (a.state <> 'idle' AND a.xact_start IS NULL)"
+" FROM pg_catalog.pg_stat_activity a"
+" WHERE a.datname = pg_catalog.current_database()"
+" AND a.pid <> pg_catalog.pg_backend_pid()"
+/* autovacuum alone has no user; its type is not shown to everyone */
+" AND a.usesysid IS NOT NULL"
+/* who streams changes writes none; all his transactions bear the stream's start */
+" AND NOT (a.backend_type = 'walsender' AND a.query LIKE 'START\\_REPLICATION %')"
+/* incload's own readers write nothing */
+" AND NOT (a.usesysid = (SELECT oid FROM pg_catalog.pg_roles"
+"   WHERE rolname = session_user)"
+"  AND a.application_name LIKE '" SOURCE_READER_PREFIX "%')";
 
 /*
  * Sessions of this database, and which of those that can be seen began first.
@@ -139,21 +156,7 @@ look_at_activity(Source *source, Witness *witness)
 	if (source->is_local)
 		(void) source_ask_catalog(source, "SELECT pg_catalog.pg_stat_clear_snapshot()");
 
-	rows = source_ask_catalog(source,
-								"SELECT a.pid, LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END),"
-								" a.application_name, a.state IS NULL OR a.state = 'disabled'"
-								"  OR (a.state <> 'idle' AND a.xact_start IS NULL)"
-								" FROM pg_catalog.pg_stat_activity a"
-								" WHERE a.datname = pg_catalog.current_database()"
-								" AND a.pid <> pg_catalog.pg_backend_pid()"
-								/* autovacuum alone has no user; its type is not shown to everyone */
-								" AND a.usesysid IS NOT NULL"
-								/* who streams changes writes none; all his transactions bear the stream's start */
-								" AND NOT (a.backend_type = 'walsender' AND a.query LIKE 'START\\_REPLICATION %')"
-								/* incload's own readers write nothing */
-								" AND NOT (a.usesysid = (SELECT oid FROM pg_catalog.pg_roles"
-								"   WHERE rolname = session_user)"
-								"  AND a.application_name LIKE '" SOURCE_READER_PREFIX "%')");
+	rows = source_ask_catalog(source, activity_query);
 	witness->oldest_start = DT_NOEND;
 	for (int i = 0; i < rows->nrows; i++)
 	{
@@ -206,6 +209,26 @@ new_holder(const char *name, const Session *session, const char *gid, const char
 	return holder;
 }
 
+/* who is open by his locks, and whether he has a write lock on one of some relations */
+#define LOCKS_QUERY(relations) \
+"SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'" \
+" AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d" \
+"  WHERE d.datname = pg_catalog.current_database())" \
+" AND l.relation = " relations " AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock'," \
+"  'ExclusiveLock', 'AccessExclusiveLock'))," \
+" pg_catalog.max(p.gid), pg_catalog.max(p.prepared)" \
+" FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p" \
+"  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid" \
+/* an idle session that keeps an advisory lock is number 0 of its transactions: none */ \
+" WHERE l.virtualtransaction NOT LIKE '%/0' GROUP BY 1, 2"
+
+static const char locks_query[] =
+LOCKS_QUERY("ANY (pg_catalog.string_to_array($1, ',')::pg_catalog.oid[])");
+
+/* the same for the source alone, by its name, so that it can be asked before its OID is known */
+static const char locks_query_plain[] =
+LOCKS_QUERY("$1::pg_catalog.regclass");
+
 Witness *
 witness_open(Source *source, const SourceState *state)
 {
@@ -213,18 +236,9 @@ witness_open(Source *source, const SourceState *state)
 	List	   *sessions = look_at_activity(source, witness);
 	TextRows   *rows;
 
-	rows = source_ask_catalog_about(source,
-		"SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'"
-		"  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d"
-		"   WHERE d.datname = pg_catalog.current_database())"
-		"  AND l.relation = ANY (pg_catalog.string_to_array($1, ',')::pg_catalog.oid[]) AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock',"
-		"   'ExclusiveLock', 'AccessExclusiveLock')),"
-		" pg_catalog.max(p.gid), pg_catalog.max(p.prepared)"
-		" FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p"
-		"  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid"
-		/* an idle session that keeps an advisory lock is number 0 of its transactions: none */
-		" WHERE l.virtualtransaction NOT LIKE '%/0' GROUP BY 1, 2",
-		state->relations);
+	rows = state->is_plain
+		? source_ask_catalog_about(source, locks_query_plain, source->routine->relation_name(source))
+		: source_ask_catalog_about(source, locks_query, state->relations);
 	for (int i = 0; i < rows->nrows; i++)
 	{
 		char	  **v = rows->value[i];
@@ -243,6 +257,22 @@ witness_open(Source *source, const SourceState *state)
 			witness->unknown = lappend(witness->unknown, v[0]);
 	}
 	return witness;
+}
+
+void
+witness_foresee(Source *source, bool by_number)
+{
+	const char *relation = source->routine->relation_name(source);
+
+	source->routine->expect(source, state_query, relation, false);
+	/* then comes the newest number, or, for a time, who is open */
+	if (by_number)
+	{
+		source->routine->expect(source, behind_query, relation, false);
+		return;
+	}
+	source->routine->expect(source, activity_query, NULL, false);
+	source->routine->expect(source, locks_query_plain, relation, false);
 }
 
 const Holder *

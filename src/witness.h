@@ -21,6 +21,7 @@ typedef struct SourceState
 	TimestampTz replayed_to;	/* on a standby: the last commit it has; 0: none yet */
 	char	   *epoch;
 	char	   *relations;		/* OIDs of the tables behind the source, and, where asked for, of their sequences */
+	bool		is_plain;		/* that is one table, and nothing else was asked for */
 	bool		is_tables;		/* there is nothing but tables behind it */
 	bool		is_refreshed;	/* there is a materialized view, whose rows come with a REFRESH */
 	bool		is_table;		/* it is one itself, so that its rows have an xmin */
@@ -53,6 +54,9 @@ typedef struct Witness
 extern bool witness_possible(Source *source);
 
 extern SourceState *witness_state(Source *source, bool with_sequences);
+
+/* sends ahead what the two will ask in a first run, where the source is a plain table */
+extern void witness_foresee(Source *source, bool by_number);
 
 /* after the bound was taken, and before the snapshot that reads the rows */
 extern Witness *witness_open(Source *source, const SourceState *state);
