@@ -257,11 +257,12 @@ measure_shape() {
 
 measure_peer() {
 	local peer=$1
+	use_place peers base "$peer_rows"
 	if ! peer "$peer" available >"$scratch/said" 2>&1; then
-		say "$row: not measured: $(tail -n 1 "$scratch/said")" | tee -a "$scratch/skipped"
+		say "$row: not there: $(tail -n 1 "$scratch/said")" >>"$scratch/skipped"
+		tail -n 1 "$scratch/skipped"
 		return 0
 	fi
-	use_place peers base "$peer_rows"
 	describe "$row" - ratio "$peer ($(tail -n 1 "$scratch/said")): first copy of $place_rows rows" "$pipe_words"
 	compare "peer_before $peer" nothing "peer $peer copy" "pipe $table theirs.$table"
 	peer "$peer" clean

@@ -125,7 +125,7 @@ plan_key_order(const Shape *shape, const char *alias)
  *
  * Rows with keys that all come after those of the target, or before, meet no
  * row of it: to look them up reads one edge of the index again and again. So it
- * is when a first load comes in batches, and wherever new rows have higher ids.
+ * is wherever new rows have higher ids.
  */
 static double
 count_within(const Job *job, const Shape *shape, double enough, QueryEnvironment *environment)

@@ -5,6 +5,8 @@
 # SHAPE_SQL and FOLDER.  "available" prints a version or why not, and fails then;
 # "clean" takes away what "copy" has made.
 
+export PGOPTIONS='-c client_min_messages=warning'
+
 to_target() {
 	"$BINDIR/psql" -X -q -v ON_ERROR_STOP=1 -h "$SOCKETS" -p "$TARGET_PORT" -U postgres -d "$DATABASE" "$@"
 }
