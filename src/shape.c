@@ -305,8 +305,12 @@ match_types(const Job *job, LoadColumn *column)
 				 errmsg("column \"%s\" is %s at the source and %s in the target", column->name,
 						format_type_be(from), format_type_be(to)),
 				 errdetail("There is no assignment cast between the two."),
-				 errhint("Cast it in a transform: {\"transforms\": {\"%s\": \"%s::%s\"}}.",
-						 column->name, quote_identifier(column->name), format_type_be(to))));
+				 /* at the source, a type of one's own here is not known */
+				 to >= FirstGenbkiObjectId && source_is_postgres_fdw(job->source)
+				 ? errhint("Let it be cast here: {\"reader\": \"relation\", \"transforms\": {\"%s\": \"%s::%s\"}}.",
+						   column->name, quote_identifier(column->name), format_type_be(to))
+				 : errhint("Cast it in a transform: {\"transforms\": {\"%s\": \"%s::%s\"}}.",
+						   column->name, quote_identifier(column->name), format_type_be(to))));
 }
 
 /* does equality by the type's default operator mean the same image? */
@@ -422,6 +426,12 @@ match_key(const Job *job, Shape *shape)
 		if (get_attnum(job->target, name) == InvalidAttrNumber)
 			shape_unknown_column("target", job->target_name, relation_column_names(job->target),
 						   name, "key");
+		if (position < 0 && get_attnum(job->source, name) != InvalidAttrNumber)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("key column \"%s\" is not loaded", name),
+					 errdetail("Target %s computes it, or the options leave it out.", job->target_name),
+					 errhint("Name key columns that are read from the source and stored in the target.")));
 		if (position < 0)
 			shape_unknown_column("source", job->source_name, relation_column_names(job->source),
 						   name, "key");
