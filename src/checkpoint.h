@@ -22,7 +22,7 @@ typedef struct NotedBound
 {
 	Bound		bound;
 	TimestampTz at;				/* when it was noted, by the source's clock */
-	List	   *waits;			/* of char *: virtual transactions, as pg_locks names them */
+	List	   *waits;			/* of char *: virtual transactions, see witness.h */
 } NotedBound;
 
 /* Checkpoint: incload.checkpoint, its values as the watermark's type has them */

@@ -17,20 +17,51 @@
 /* bounds that only time can settle are noted no closer together than this */
 #define NOTE_INTERVAL_MS 1000
 
-static List *
-still_open(List *waits, List *open)
+/* "pid:backend/number", where a prepared transaction has no pid, without the pid */
+static const char *
+without_pid(const char *name)
 {
+	const char *colon = strchr(name, ':');
+
+	return colon ? colon + 1 : name;
+}
+
+/*
+ * Was a transaction begun where another one was? By the same process; or it is
+ * prepared, and only the number of its backend is left.
+ */
+static bool
+same_session(const char *was, const char *is)
+{
+	const char *a = was;
+	const char *b = is;
+
+	if (strchr(was, ':') == NULL)
+		return false;
+	if (strchr(is, ':') == NULL)
+		a = without_pid(was);
+	return strncmp(a, b, strcspn(a, a == was ? ":" : "/") + 1) == 0;
+}
+
+/*
+ * What is still waited for. One query message can hold several transactions, and
+ * now() is the message's arrival in all of them: where the value may come from
+ * there, who is gone is followed by what his session has open by now. It is over
+ * once the session was seen with nothing.
+ */
+static List *
+still_open(const Track *track, List *waits, List *open)
+{
+	bool		follows = track->type->kind == WATERMARK_TIME || track->feed == FEED_OTHER;
 	List	   *left = NIL;
 	ListCell   *lw;
 	ListCell   *lo;
 
 	foreach(lw, waits)
 		foreach(lo, open)
-			if (strcmp(lfirst(lw), lfirst(lo)) == 0)
-			{
-				left = lappend(left, lfirst(lw));
-				break;
-			}
+			if (strcmp(without_pid(lfirst(lw)), without_pid(lfirst(lo))) == 0 ||
+				(follows && same_session(lfirst(lw), lfirst(lo))))
+				left = list_append_unique_ptr(left, lfirst(lo));
 	return left;
 }
 
@@ -78,7 +109,7 @@ track_review(Track *track, List *open)
 		/* noted by another guarantee: it says nothing of who was open */
 		if (note->waits == NIL)
 			continue;
-		note->waits = still_open(note->waits, open);
+		note->waits = still_open(track, note->waits, open);
 		if (note->waits == NIL)
 			track_settle_at(track, &note->bound);
 		else

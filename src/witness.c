@@ -244,17 +244,19 @@ witness_open(Source *source, const SourceState *state)
 		char	  **v = rows->value[i];
 		bool		writes = v[2] && v[2][0] == 't';
 		Session    *session = session_by_pid(sessions, v[1]);
+		/* a backend's number alone is soon another's */
+		char	   *name = v[1] ? psprintf("%s:%s", v[1], v[0]) : v[0];
 
-		witness->open = lappend(witness->open, v[0]);
-		witness->holders = lappend(witness->holders, new_holder(v[0], session, v[3], v[4]));
+		witness->open = lappend(witness->open, name);
+		witness->holders = lappend(witness->holders, new_holder(name, session, v[3], v[4]));
 		if (writes)
-			witness->writers = lappend(witness->writers, v[0]);
+			witness->writers = lappend(witness->writers, name);
 		if (v[1] == NULL && writes)
-			witness->prepared = lappend(witness->prepared, v[0]);
+			witness->prepared = lappend(witness->prepared, name);
 		if (v[1] == NULL ? writes : session != NULL)
-			witness->others = lappend(witness->others, v[0]);
+			witness->others = lappend(witness->others, name);
 		if (session && session->is_hidden)
-			witness->unknown = lappend(witness->unknown, v[0]);
+			witness->unknown = lappend(witness->unknown, name);
 	}
 	return witness;
 }

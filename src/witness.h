@@ -42,7 +42,7 @@ typedef struct Witness
 {
 	TimestampTz oldest_start;	/* of those whose start can be seen; DT_NOEND: none */
 	char	   *oldest;			/* who that is */
-	List	   *open;			/* of char *: every virtual transaction there is */
+	List	   *open;			/* of char *: every virtual transaction there is, "pid:name"; "name" if prepared */
 	List	   *holders;		/* of Holder *: the same */
 	List	   *unknown;		/* those of which the start cannot be seen */
 	List	   *others;			/* all but this one, its kind and autovacuum */
