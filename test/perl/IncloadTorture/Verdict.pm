@@ -153,8 +153,8 @@ sub held_against
 		xmin => [ 'xid', 'mark', 'NULL::bigint' ] }->{ $job->{kind} }};
 
 	return split(/\|/, $self->{target}->safe_psql('postgres', qq{
-		WITH kept AS (SELECT c.*, $bound AS b FROM checkpoint_kept c JOIN incload.job j USING (job_id)
-			WHERE j.job = '$job->{name}'),
+		WITH kept AS NOT MATERIALIZED (SELECT c.*, $bound AS b FROM checkpoint_kept c
+			WHERE c.job_id = (SELECT j.job_id FROM incload.job j WHERE j.job = '$job->{name}')),
 		met AS (SELECT v.$value AS value, v.xid, v.committed, k.* FROM $versions v, LATERAL (
 			SELECT k.* FROM kept k WHERE k.at < v.committed ORDER BY k.at DESC LIMIT 1) k
 			WHERE v.source IN ($tables)),
