@@ -90,7 +90,7 @@ plan_reading(Run *run)
 	bool		needs_order;
 
 	if (!run->window.is_empty)
-		run->fill = fill_choose(run->job, shape, run->checkpoint, run->is_full, true);
+		run->fill = fill_choose(run->job, shape, run->checkpoint, run->is_full, run->in_batches);
 	in_pieces = run->in_batches && !run->is_full && run->fill.way == FILL_APPLY;
 	/* without bounds, a query that ends with the batch could not go on */
 	can_cut = in_pieces && (!shape->by_xmin || run->source->routine->outlives_commit);

@@ -28,8 +28,8 @@
 #include "utils/rls.h"
 #include "utils/syscache.h"
 
+#include "catalog.h"
 #include "compat.h"
-#include "execute.h"
 #include "fill.h"
 #include "new_heap.h"
 
@@ -74,10 +74,8 @@ decoding_obstacle(Relation target)
 		published.pubactions.pubdelete || published.pubactions.pubtruncate)
 		return "the target is published";
 	/* pgoutput decodes what is published; others may decode everything */
-	if (execute_statement("SELECT FROM pg_catalog.pg_replication_slots AS s"
-						  " WHERE s.slot_type OPERATOR(pg_catalog.=) 'logical'"
-						  " AND s.database OPERATOR(pg_catalog.=) pg_catalog.current_database()"
-						  " AND s.plugin OPERATOR(pg_catalog.<>) 'pgoutput'", NULL, NULL).processed > 0)
+	if (catalog_query("SELECT true FROM pg_replication_slots WHERE slot_type = 'logical'"
+					  " AND database = current_database() AND plugin <> 'pgoutput'", 0, NULL)->nrows > 0)
 		return "a logical replication slot of this database may decode the target";
 	return NULL;
 }
@@ -117,11 +115,8 @@ default_obstacle(Relation target, const Shape *shape)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Node	   *value;
-		bool		is_loaded = false;
 
-		for (int c = 0; c < shape->ncolumns; c++)
-			is_loaded |= shape->columns[c].attnum == att->attnum;
-		if (is_loaded || att->attisdropped || att->attgenerated)
+		if (att->attisdropped || att->attgenerated || shape_loads(shape, att->attnum))
 			continue;
 		value = build_column_default(target, att->attnum);
 		if (value && contain_volatile_functions_not_nextval((Node *) expression_planner((Expr *) value)))
@@ -178,69 +173,93 @@ fill_require_swap(const Job *job, const Shape *shape)
 					 job->key != NIL ? "\"merge\" or \"truncate\"" : "\"truncate\"")));
 }
 
-/* what keeps an empty target from being filled at once, as things are now */
-static const char *
-first_load_obstacle(const Job *job, const Shape *shape, bool for_run)
-{
-	Relation	target;
-	const char *obstacle = fill_obstacle(job, shape);
-
-	if (obstacle != NULL)
-		return obstacle;
-	if (shape->nkeys > 0 && !shape->key_is_unique)
-		return "nothing tells that the source has each key once";
-	if (for_run && !ConditionalLockRelationOid(job->target, NEW_HEAP_LOCK))
-		return "others write to the target";
-	target = table_open(job->target, AccessShareLock);
-	if (new_heap_target_in_use(target))
-		obstacle = "this session uses the target";
-	/* once more, now that nobody can write */
-	else if (for_run && !new_heap_target_is_empty(target))
-		obstacle = "the target has rows";
-	table_close(target, AccessShareLock);
-	if (for_run && obstacle)
-		UnlockRelationOid(job->target, NEW_HEAP_LOCK);
-	return obstacle;
-}
-
-/* of a table that is none of heap's, nobody asks */
+/* of a table that is none of heap's nobody asks, and none but its owner is told */
 static bool
 has_rows(const Job *job)
 {
 	Relation	target = table_open(job->target, AccessShareLock);
 	bool		result = target->rd_rel->relkind == RELKIND_RELATION &&
-		target->rd_rel->relam == HEAP_TABLE_AM_OID && !new_heap_target_is_empty(target);
+		target->rd_rel->relam == HEAP_TABLE_AM_OID &&
+		compat_table_ownercheck(job->target, GetUserId()) && !new_heap_target_is_empty(target);
 
 	table_close(target, AccessShareLock);
 	return result;
 }
 
+/* what keeps an empty target from being filled at once */
+static const char *
+first_load_obstacle(const Job *job, const Shape *shape)
+{
+	const char *obstacle = fill_obstacle(job, shape);
+	Relation	target;
+
+	if (obstacle != NULL)
+		return obstacle;
+	if (shape->nkeys > 0 && !shape->key_is_unique)
+		return "nothing tells that the source has each key once";
+	target = table_open(job->target, AccessShareLock);
+	if (new_heap_target_in_use(target))
+		obstacle = "this session uses the target";
+	table_close(target, AccessShareLock);
+	return obstacle;
+}
+
+/* may this run fill an empty target at once? */
+static bool
+may_be_first_load(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+				  bool is_full, bool in_batches)
+{
+	FirstLoad	wanted = job_first_load(job, in_batches);
+	bool		was_loaded = checkpoint->loaded_to != NULL ||
+		(shape->by_xmin && checkpoint->mark != 0);
+
+	return wanted == FIRST_LOAD_DIRECT && (is_full || !was_loaded);
+}
+
 Fill
-fill_choose(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
-			bool is_full, bool for_run)
+fill_foresee(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+			 bool is_full, bool in_batches)
 {
 	Fill		fill = {FILL_APPLY, NULL};
-	bool		was_loaded;
 
 	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_SWAP)
 	{
 		fill.way = FILL_SWAP;
-		if (for_run)
-			fill_require_swap(job, shape);
-		else
-			fill.obstacle = fill_obstacle(job, shape);
-		return fill;
+		fill.obstacle = fill_obstacle(job, shape);
 	}
-	was_loaded = checkpoint->loaded_to != NULL || (shape->by_xmin && checkpoint->mark != 0);
-	if (job->options->first_load == FIRST_LOAD_BATCHES || (was_loaded && !is_full))
-		return fill;
-	/* a refresh finds rows as a rule; a first load should not */
-	if (has_rows(job))
+	else if (may_be_first_load(job, shape, checkpoint, is_full, in_batches))
 	{
-		fill.obstacle = is_full ? NULL : "the target has rows";
+		/* a refresh finds rows as a rule; a first load should not */
+		if (!has_rows(job))
+			fill.obstacle = first_load_obstacle(job, shape);
+		else if (!is_full)
+			fill.obstacle = "the target has rows";
+		else
+			return fill;
+		fill.way = fill.obstacle ? FILL_APPLY : FILL_FIRST_LOAD;
+	}
+	return fill;
+}
+
+Fill
+fill_choose(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+			bool is_full, bool in_batches)
+{
+	Fill		fill = fill_foresee(job, shape, checkpoint, is_full, in_batches);
+
+	if (fill.way == FILL_SWAP)
+		fill_require_swap(job, shape);
+	if (fill.way != FILL_FIRST_LOAD)
+		return fill;
+	if (!ConditionalLockRelationOid(job->target, NEW_HEAP_LOCK))
+	{
+		fill.way = FILL_APPLY;
+		fill.obstacle = "others write to the target";
 		return fill;
 	}
-	fill.obstacle = first_load_obstacle(job, shape, for_run);
-	fill.way = fill.obstacle ? FILL_APPLY : FILL_FIRST_LOAD;
+	/* once more, now that nobody else can write */
+	fill = fill_foresee(job, shape, checkpoint, is_full, in_batches);
+	if (fill.way != FILL_FIRST_LOAD)
+		UnlockRelationOid(job->target, NEW_HEAP_LOCK);
 	return fill;
 }

@@ -24,14 +24,17 @@ typedef struct Fill
 	const char *obstacle;		/* what keeps a first load or a swap from being; NULL: nothing */
 } Fill;
 
+/* how a run would do it, as things are now; nothing is locked */
+extern Fill fill_foresee(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
+						 bool is_full, bool in_batches);
+
 /*
- * Chooses for a run that begins. With for_run, FILL_FIRST_LOAD is had only with
- * NEW_HEAP_LOCK on the target, which is taken if it is to be had at once; and a
- * swap that cannot be is an ERROR (55000). Without, nothing is locked, and such
- * a swap comes with its obstacle.
+ * How a run does it that begins. FILL_FIRST_LOAD is had only with NEW_HEAP_LOCK
+ * on the target, which is taken if it is to be had at once. A swap that cannot
+ * be is an ERROR (55000).
  */
 extern Fill fill_choose(const Job *job, const Shape *shape, const Checkpoint *checkpoint,
-						bool is_full, bool for_run);
+						bool is_full, bool in_batches);
 
 /* why the target of a job cannot be given a new heap, whatever it holds; NULL: it can */
 extern const char *fill_obstacle(const Job *job, const Shape *shape);

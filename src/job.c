@@ -152,6 +152,15 @@ job_lookback(const Job *job, WatermarkKind kind)
 	return lookback[strspn(lookback, "0.")] == '\0' ? NULL : lookback;
 }
 
+FirstLoad
+job_first_load(const Job *job, bool in_batches)
+{
+	if (job->options->first_load != FIRST_LOAD_DEFAULT)
+		return (FirstLoad) job->options->first_load;
+	return in_batches && options_has(job->options_json, "batch_rows")
+		? FIRST_LOAD_BATCHES : FIRST_LOAD_DIRECT;
+}
+
 FullRefreshMode
 job_full_refresh_mode(const Job *job)
 {

@@ -78,6 +78,9 @@ extern NullWatermark job_null_watermark(const Job *job);
 /* how far below the checkpoint a run looks again; NULL for not at all */
 extern const char *job_lookback(const Job *job, WatermarkKind kind);
 
+/* how an empty target is filled by a run that commits in batches, or does not: never FIRST_LOAD_DEFAULT */
+extern FirstLoad job_first_load(const Job *job, bool in_batches);
+
 /* how a full refresh of the job is done: never FULL_REFRESH_DEFAULT */
 extern FullRefreshMode job_full_refresh_mode(const Job *job);
 

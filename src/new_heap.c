@@ -100,11 +100,8 @@ prepare_defaults(NewHeap *self)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Node	   *value;
-		bool		is_loaded = false;
 
-		for (int c = 0; c < self->shape->ncolumns; c++)
-			is_loaded |= self->shape->columns[c].attnum == att->attnum;
-		if (att->attisdropped || att->attgenerated || is_loaded)
+		if (att->attisdropped || att->attgenerated || shape_loads(self->shape, att->attnum))
 			continue;
 		value = build_column_default(self->target, att->attnum);
 		/* a domain may refuse NULL */

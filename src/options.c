@@ -78,7 +78,8 @@ static const OptionRule rules[] = {
 	{"full_refresh_mode", OPTION_CHOICE, PLACE(full_refresh_mode), {"merge", "truncate", "swap"}, 0,
 		"merge with a key, else truncate",
 	"how a full refresh makes the target equal to the source: row by row, emptied first, or filled anew beside the old rows"},
-	{"first_load", OPTION_CHOICE, PLACE(first_load), {"direct", "batches"}, 0, "direct",
+	{"first_load", OPTION_CHOICE, PLACE(first_load), {"direct", "batches"}, 0,
+		"direct; batches where batch_rows is set",
 	"how an empty target is filled where both ways are open: all at once and then its indexes, or in batches like any load"},
 	{"pre_sql", OPTION_TEXT, PLACE(pre_sql), {0}, 0, NULL,
 	"SQL to run here as the owner before the first row, in the transaction of the first batch"},
@@ -367,6 +368,12 @@ options_parse(Jsonb *json)
 				 errdetail("Each says which source columns are loaded."),
 				 errhint("Keep one of them; null takes an option away.")));
 	return options;
+}
+
+bool
+options_has(Jsonb *json, const char *name)
+{
+	return getKeyJsonValueFromContainer(&json->root, name, strlen(name), NULL) != NULL;
 }
 
 Jsonb *

@@ -45,7 +45,7 @@ typedef enum FullRefreshMode
 
 typedef enum FirstLoad
 {
-	FIRST_LOAD_DEFAULT,			/* direct */
+	FIRST_LOAD_DEFAULT,			/* direct, but in batches whose size was asked for */
 	FIRST_LOAD_DIRECT,			/* an empty target is filled at once, see fill.h */
 	FIRST_LOAD_BATCHES			/* it is loaded like any other */
 } FirstLoad;
@@ -88,6 +88,9 @@ typedef struct JobOptions
  * value of the wrong form is an ERROR.
  */
 extern JobOptions *options_parse(Jsonb *json);
+
+/* was this option given, be it with its default? */
+extern bool options_has(Jsonb *json, const char *name);
 
 /* options in "changes" replace those in "base"; null takes one away */
 extern Jsonb *options_merge(Jsonb *base, Jsonb *changes);

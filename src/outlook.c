@@ -31,7 +31,7 @@ outlook_open(const Job *job)
 	outlook->order = outlook->shape->nkeys > 0 && !outlook->shape->key_is_unique
 		? READ_BY_WATERMARK : READ_ANY_ORDER;
 
-	outlook->fill = fill_choose(job, outlook->shape, checkpoint, job->strategy == STRATEGY_FULL, false);
+	outlook->fill = fill_foresee(job, outlook->shape, checkpoint, job->strategy == STRATEGY_FULL, false);
 	outlook->mode = merge_mode(job, outlook->shape);
 	if (job->strategy == STRATEGY_FULL)
 	{

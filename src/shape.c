@@ -49,6 +49,15 @@ relation_column_names(Oid relation)
 	return names;
 }
 
+bool
+shape_loads(const Shape *shape, AttrNumber attnum)
+{
+	for (int i = 0; i < shape->ncolumns; i++)
+		if (shape->columns[i].attnum == attnum)
+			return true;
+	return false;
+}
+
 void
 shape_unknown_column(const char *side, const char *relation, List *names, const char *wanted,
 			   const char *role)

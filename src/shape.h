@@ -108,6 +108,9 @@ extern void shape_unknown_column(const char *side, const char *relation, List *n
 /* the same unless the source's columns ("names") have all that are wanted */
 extern void shape_require_columns(const Job *job, List *names, List *wanted, const char *role);
 
+/* is this column of the target loaded? */
+extern bool shape_loads(const Shape *shape, AttrNumber attnum);
+
 /* names of the source relation's columns, as List of char * */
 extern List *relation_column_names(Oid relation);
 

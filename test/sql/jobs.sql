@@ -161,7 +161,7 @@ CALL incload_run_in_batches('jobs_given');
 TRUNCATE orders_given;
 SELECT status FROM incload_refresh('jobs_given');
 TRUNCATE orders_given;
-SELECT strategy, key FROM incload_alter_job('jobs_given', key => '{id}', watermark => '(updated_at)', options => '{"first_load": "batches"}');
+SELECT strategy, key FROM incload_alter_job('jobs_given', key => '{id}', watermark => '(updated_at)');
 CALL incload_run_in_batches('jobs_given');
 TABLE orders_given ORDER BY id;
 SELECT * FROM runs WHERE job = 'jobs_given';

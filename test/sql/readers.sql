@@ -73,7 +73,7 @@ SELECT n, r.ins, r.upd, r.adds_up FROM unnest('{copy,foreign,view,mv}'::text[]) 
 SELECT n, apart('TABLE by_' || n, 'TABLE lines') FROM unnest('{copy,foreign,view,mv}'::text[]) n;
 TRUNCATE by_copy, by_foreign, by_view, by_mv;
 SELECT job FROM unnest('{copy,foreign,view,mv}'::text[]) n,
-    LATERAL incload_alter_job('r_' || n, watermark => '(v)', options => '{"batch_rows": 6, "first_load": "batches"}');
+    LATERAL incload_alter_job('r_' || n, watermark => '(v)', options => '{"batch_rows": 6}');
 SELECT n, r.* FROM unnest('{copy,foreign,view,mv}'::text[]) n, run('r_' || n) r;
 TRUNCATE by_copy, by_foreign, by_view, by_mv;
 SELECT job FROM unnest('{copy,foreign,view,mv}'::text[]) n, LATERAL incload_alter_job('r_' || n, watermark => 'v');
@@ -125,7 +125,7 @@ SELECT * FROM tries('{"transforms": {"id": "id + 1000", "v": "-v"}}');
 SELECT v, id FROM try_copy ORDER BY id LIMIT 2;
 -- a transform of the watermark's column changes what is loaded, and not in which order it is read
 SELECT n, j.job FROM (VALUES ('copy', 'lines'), ('view', 'lines_v')) s(n, source), LATERAL incload_create_job('r_minus_' || n, source,
-    'minus_' || n, 'upsert', 'v', '{id}', '{"transforms": {"v": "-v"}, "batch_rows": 5, "first_load": "batches", "null_watermark": "skip"}') j;
+    'minus_' || n, 'upsert', 'v', '{id}', '{"transforms": {"v": "-v"}, "batch_rows": 5, "null_watermark": "skip"}') j;
 CALL incload_run_in_batches('r_minus_copy');
 CALL incload_run_in_batches('r_minus_view');
 SELECT job, rows_read, rows_inserted, batches, watermark_to FROM incload.run WHERE job LIKE 'r\_minus%' ORDER BY run_id;

@@ -180,7 +180,7 @@ is(last_run($target, 'plain', 'rows_read - rows_unchanged, rows_updated'), '8000
 is(differences($source, $target, 'plain', 'dw.plain'), '0|0', 'and all is equal');
 
 # the connection breaks between two batches
-gated_job('cut', 'plain', ', "filter": "public.gate(id)", "lookback": "0", "first_load": "batches"');
+gated_job('cut', 'plain', ', "filter": "public.gate(id)", "lookback": "0"');
 as_loader($target, 'DROP TRIGGER gate ON dw.cut');
 $source->safe_psql('postgres', q{UPDATE plain SET updated_at = '2024-01-01Z'::timestamptz + id * interval '1 s' WHERE id <= 10000});
 my $there = session($source, scalar(getpwuid($<)));

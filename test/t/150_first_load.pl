@@ -148,7 +148,7 @@ foreach my $how (sort keys %end)
 		my $job = $how . ($call =~ /CALL/ ? '_call' : '');
 		my $untouched = "SELECT bound, loaded_to, mark FROM incload.checkpoint WHERE job = '$job'";
 
-		new_job($job, '"batch_rows": 1000');
+		new_job($job, '');
 		as_loader($target, "CREATE INDEX ON dw.$job (dw.hold(id))");
 		my $before = file_of("dw.$job") . as_loader($target, $untouched);
 		my $gate = gate($target, 'loader');
