@@ -400,6 +400,10 @@ fails_here(q{SELECT incload_run('boss')}, '2F003', 'nor with a password that nob
 ok(wait_for(10, sub { readers('pid', 'client_addr IS NULL') eq '' }), 'and none is left');
 $target->safe_psql('postgres', 'ALTER ROLE boss SUPERUSER');
 is($session->query_safe(q{SELECT status FROM incload_run('boss')}), 'succeeded', 'for a superuser it works again');
+$target->safe_psql('postgres', 'ALTER ROLE boss NOSUPERUSER');
+fails_here(q{SELECT incload_run('boss')}, '2F003', 'and a connection that was opened without his password is not his any more');
+$target->safe_psql('postgres', 'ALTER ROLE boss SUPERUSER');
+is($session->query_safe(q{SELECT status FROM incload_run('boss')}), 'succeeded', 'until he is a superuser');
 is(readers('count(*)'), 3, 'three servers and owners, three connections');
 $session->quit;
 ok(gone(), 'all end with their session');
