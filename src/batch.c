@@ -161,8 +161,10 @@ prepare(Run *run)
 	trouble.row_hint = row_hint;
 	require_relations(run);
 	target_require_writable(run->job, run->is_full);
+	run->stop_event = "target_replaced";
 	if (!run->is_full)
 		target_require_same(run->job);
+	run->stop_event = NULL;
 	run->source = source_connect(run->job, run->context);
 	if (!source_foresee(run->source))
 	{
@@ -171,8 +173,10 @@ prepare(Run *run)
 	}
 	run->shape = shape_build(run->source, run->job);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
+	run->stop_event = "source_changed";
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,
 								   run->is_full);
+	run->stop_event = NULL;
 	horizon_correct(run->horizon, run->checkpoint);
 	run->window = run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);

@@ -124,8 +124,30 @@ history_write(const RunRecord *record)
 	catalog_query(sql, nparams, params);
 }
 
+/*
+ * The event of a job that has stopped: told once, and again when the same comes
+ * after somebody has decided.
+ */
+static char *
+stop_statement(const RunRecord *record, const char *code)
+{
+	const Job  *job = record->job;
+
+	return psprintf("INSERT INTO incload.event_store (job_id, job, owner, run_id, severity, code, message, details)"
+					" SELECT n.*, pg_catalog.jsonb_build_object('cause', n.message)"
+					" FROM (VALUES (%s::pg_catalog.int8, %s, %s::pg_catalog.name, %s::pg_catalog.int8, 'page', %s, %s))"
+					"  n (job_id, job, owner, run_id, severity, code, message)"
+					" WHERE NOT EXISTS (SELECT FROM incload.event_store e WHERE e.job_id = n.job_id"
+					"  AND e.code = n.code AND e.details->>'cause' = n.message"
+					"  AND NOT EXISTS (SELECT FROM incload.event_store d"
+					"   WHERE d.job_id = e.job_id AND d.event_id > e.event_id"
+					"   AND d.code IN ('source_accepted', 'job_refreshed', 'job_altered')))",
+					number(job->id), quote_literal_cstr(job->name), quote_literal_cstr(job->owner_name),
+					number(record->run_id), quote_literal_cstr(code), quote_literal_cstr(record->error));
+}
+
 void
-history_write_outside(RunRecord *record, const char *status, const ErrorData *error)
+history_write_outside(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
 {
 	record->status = status;
 	record->is_finished = true;
@@ -133,7 +155,8 @@ history_write_outside(RunRecord *record, const char *status, const ErrorData *er
 	record->error = error->detail ? psprintf("%s\n%s", error->message, error->detail)
 		: pstrdup(error->message);
 	record->hint = error->hint ? pstrdup(error->hint) : NULL;
-	autonomous_execute(write_statement(record, NULL, NULL));
+	autonomous_execute(psprintf("%s%s%s", write_statement(record, NULL, NULL), stop ? "; " : "",
+								stop ? stop_statement(record, stop) : ""));
 }
 
 void

@@ -42,9 +42,11 @@ extern void history_write(const RunRecord *record);
 
 /*
  * Writes a run that failed, was cancelled or was skipped, outside of this
- * transaction, which will roll back. For use while the error is handled.
+ * transaction, which will roll back. For use while the error is handled. Where
+ * the job stops until somebody decides, "stop" is the code of an event, else NULL.
  */
-extern void history_write_outside(RunRecord *record, const char *status, const ErrorData *error);
+extern void history_write_outside(RunRecord *record, const char *status, const ErrorData *error,
+								  const char *stop);
 
 /* runs of this job that are on record as running have died: nobody holds its lock */
 extern void history_close_dead(const Job *job);

@@ -127,17 +127,33 @@ number_reaches(const WatermarkType *type, const char *number, Datum value)
 /*
  * Ids that go backwards: a sequence was reset, or the source was restored. Rows
  * that come below the checkpoint would never be read. That the newest rows
- * were deleted is no such thing, as the sequence tells.
+ * were deleted is no such thing, as the sequence tells; that a sequence gives out
+ * ids below those that are there is one.
  */
 static void
 require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
-				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest)
+				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest,
+				const Bound *capped)
 {
 	char	   *given_out;
 
 	if (!track->reached.is_set || !newest->is_set ||
-		watermark_compare(track->type, newest->value, track->reached.value) >= 0)
+		watermark_compare(track->type, capped->value, track->reached.value) >= 0)
 		return;
+	/* without a key, to go on from the sequence would double the rows above it */
+	if ((checkpoint->epoch != NULL || job->key == NIL) &&
+		watermark_compare(track->type, newest->value, track->reached.value) >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the sequence of source %s went backwards", job->source_name),
+				 errdetail("It has given out %s as the last %s, and everything up to %s was loaded before.",
+						   watermark_print(track->type, capped->value), track->name,
+						   watermark_print(track->type, track->reached.value)),
+				 job->key == NIL
+				 ? errhint("Set the sequence above the ids that are there; then SELECT incload_refresh(%s) loads the source anew.",
+						   quote_literal_cstr(job->name))
+				 : errhint("SELECT incload_accept_source(%s) reads all of it again and goes on.",
+						   quote_literal_cstr(job->name))));
 	/*
 	 * incload_accept_source has taken the epoch away. Rows may have come below
 	 * the newest since it was asked for; only a key lets them be looked for.
@@ -145,7 +161,7 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 	if (checkpoint->epoch == NULL)
 	{
 		horizon->reread |= job->key != NIL;
-		track->restart = *newest;
+		track->restart = *capped;
 		return;
 	}
 	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
@@ -216,19 +232,25 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
  * doubled.
  */
 static void
-note_clock_back(Track *track, const Job *job, const Shape *shape, const SourceState *state,
+note_clock_back(Track *track, Source *source, const Job *job, const SourceState *state,
 				const Bound *bound)
 {
-	TimestampTz reached;
+	Bound		now;
 
-	if (shape->nkeys == 0 || !track->reached.is_set ||
-		!watermark_instant(track->type, track->reached.value, &reached) || state->clock >= reached)
+	/* the bound is behind the clock, and mostly tells */
+	if (!track->reached.is_set || bound_compare(track->type, bound, &track->reached) >= 0)
 		return;
-	track->restart = *bound;
+	now = clock_bound(source, track->type, state->clock);
+	if (bound_compare(track->type, &now, &track->reached) >= 0)
+		return;
+	if (job->key != NIL)
+		track->restart = *bound;
 	catalog_event_once(job, "clock_went_back", watermark_print(track->type, track->reached.value),
-					   psprintf("the source's clock shows %s, and the checkpoint was at %s: it goes back with the clock",
+					   psprintf("the source's clock shows %s, and the checkpoint was at %s: %s",
 								timestamptz_to_str(state->clock),
-								watermark_print(track->type, track->reached.value)));
+								watermark_print(track->type, track->reached.value),
+								job->key != NIL ? "it goes back with the clock"
+								: "without a key, rows of the time between are loaded by incload_refresh alone"));
 }
 
 /* the bound of a time: the clock less a margin, or the oldest start of who is open */
@@ -264,10 +286,11 @@ name_holder(Horizon *horizon, const Track *track, const Witness *witness)
 
 /* every row below was written by a transaction that is over */
 static void
-exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *shape, List *tracks,
+exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
 {
 	Bound		newest[MAX_TRACKS] = {0};
+	Bound		capped;
 	Bound		no_limit = {0};
 	Witness    *witness;
 	bool		same_epoch = checkpoint->epoch && strcmp(checkpoint->epoch, horizon->epoch) == 0;
@@ -279,9 +302,11 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		if (track->type->kind == WATERMARK_TIME)
 			continue;
 		newest[i] = newest_bound(source, job, track, &no_limit);
+		capped = newest[i];
+		cap_at_sequence(source, job, track, &capped);
 		if (!is_full)
-			require_forward(horizon, track, source, job, checkpoint, state, &newest[i]);
-		cap_at_sequence(source, job, track, &newest[i]);
+			require_forward(horizon, track, source, job, checkpoint, state, &newest[i], &capped);
+		newest[i] = capped;
 	}
 	witness = witness_open(source, state);
 	for (int i = 0; i < list_length(tracks); i++)
@@ -296,7 +321,7 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		if (track->type->kind == WATERMARK_TIME)
 		{
 			bound = open_bound(horizon, source, track, state, witness);
-			note_clock_back(track, job, shape, state, &bound);
+			note_clock_back(track, source, job, state, &bound);
 			waits = list_concat_copy(witness->unknown, witness->prepared);
 		}
 		else
@@ -471,7 +496,7 @@ settle_tracks(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 	{
 		horizon->guarantee = "exact";
 		check_mark(horizon, source, job, shape, checkpoint, state);
-		exact_horizon(horizon, source, job, shape, tracks, checkpoint, state, is_full);
+		exact_horizon(horizon, source, job, tracks, checkpoint, state, is_full);
 		return;
 	}
 	/* a standby that has replayed nothing since it started may be far behind */

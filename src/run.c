@@ -183,7 +183,8 @@ record_failure(Run *run)
 	}
 	status = !run->is_locked ? "skipped"
 		: error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
-	history_write_outside(record, status, error);
+	history_write_outside(record, status, error,
+						  error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ? run->stop_event : NULL);
 	ReThrowError(error);
 }
 
