@@ -76,7 +76,7 @@ SELECT string_agg(id::text, ' ' ORDER BY id) FROM days_here;
 --
 CREATE TABLE firsts (id int PRIMARY KEY, at timestamp, x int DEFAULT 0);
 INSERT INTO firsts VALUES (1, '-infinity'), (2, '4714-11-24 00:00:00 BC'), (3, '4714-11-24 00:00:00 BC'), (4, '4714-11-24 00:00:00.000001 BC'), (5, '2020-01-01');
-SELECT jobs('firsts', 'upsert', 'at', '{id}', '{"batch_rows": 1}');
+SELECT jobs('firsts', 'upsert', 'at', '{id}', '{"first_load": "batches", "batch_rows": 1}');
 CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE n int;
 BEGIN
@@ -174,7 +174,7 @@ TRUNCATE exprs;
 DROP TABLE IF EXISTS exprs_copy;
 INSERT INTO exprs SELECT i, CASE WHEN i > 2 THEN '2020-01-01Z'::timestamptz + i / 8 * interval '1 h' END,
     CASE WHEN i %% 2 = 0 THEN '2020-01-02Z'::timestamptz END, i / 8, CASE WHEN i %% 3 = 0 THEN i / 8 + 1 END, 0 FROM generate_series(1, 20) i;
-SELECT incload_create_job('e_exprs', %2$L, 'exprs_copy', 'upsert', %1$L, '{id}', '{"batch_rows": 3}');
+SELECT incload_create_job('e_exprs', %2$L, 'exprs_copy', 'upsert', %1$L, '{id}', '{"first_load": "batches", "batch_rows": 3}');
 CALL incload_run_in_batches('e_exprs');
 INSERT INTO exprs VALUES (21, now(), NULL, 100, NULL), (22, now(), now(), NULL, 100), (23, NULL, NULL, NULL, NULL);
 UPDATE exprs SET x = 1, updated_at = now(), created_at = NULL, a = 101, b = NULL WHERE id IN (1, 2, 5);
@@ -206,7 +206,7 @@ CREATE TABLE rounded (n int GENERATED ALWAYS AS IDENTITY, watermark text, reader
 SELECT string_agg(format($$
 DROP TABLE IF EXISTS coarse;
 CREATE TABLE coarse (id int PRIMARY KEY, tz timestamptz(0), ts timestamp(0), n numeric(10,0), x int);
-SELECT incload_create_job('e_exact', %2$L, 'coarse', 'upsert', %1$L, '{id}', '{"batch_rows": 1, "lookback": "0", "source_timezone": "UTC"}');
+SELECT incload_create_job('e_exact', %2$L, 'coarse', 'upsert', %1$L, '{id}', '{"first_load": "batches", "batch_rows": 1, "lookback": "0", "source_timezone": "UTC"}');
 CREATE TRIGGER stop AFTER INSERT ON coarse FOR EACH STATEMENT EXECUTE FUNCTION stop(2);
 CALL incload_run_in_batches('e_exact');
 INSERT INTO rounded (watermark, reader, seen, bound) SELECT %1$L, %2$L, seen, bound FROM incload.checkpoint WHERE job = 'e_exact';

@@ -158,7 +158,7 @@ CREATE TABLE app.keys (a text, n numeric, v int NOT NULL, x int, PRIMARY KEY (a,
 INSERT INTO app.keys SELECT chr(65 + i / 3), i % 3 + 0.50, 1, 0 FROM generate_series(0, 20) i;
 INSERT INTO app.keys VALUES ('Ä', 1.0, 1, 0), ('ß', 'NaN', 1, 0), ('', -1, 1, 0), (E'\\N', 1e30, 1, 0), ('''"', 0, 1, 0);
 IMPORT FOREIGN SCHEMA app LIMIT TO (keys) FROM SERVER elsewhere_loop INTO far;
-SELECT jobs('keys', 'v', '{a,n}', '{"batch_rows": 4}');
+SELECT jobs('keys', 'v', '{a,n}', '{"first_load": "batches", "batch_rows": 4}');
 CALL incload_run_in_batches('w_keys_copy');
 CALL incload_run_in_batches('w_keys_fdw');
 SELECT job, rows_read, rows_inserted, batches FROM incload.run WHERE job LIKE 'w\_keys%' ORDER BY 1;
@@ -185,7 +185,7 @@ SELECT reader, ins, upd, superseded, adds_up FROM runs('folded');
 TABLE folded_copy ORDER BY v;
 -- the same with citext, and the other way: a key that is less there
 CREATE TABLE folded_ci (a public.citext PRIMARY KEY, v int, x int);
-SELECT key FROM incload_create_job('w_folded_ci', 'far.folded', 'folded_ci', 'upsert', 'v', options => '{"batch_rows": 1}');
+SELECT key FROM incload_create_job('w_folded_ci', 'far.folded', 'folded_ci', 'upsert', 'v', options => '{"first_load": "batches", "batch_rows": 1}');
 CALL incload_run_in_batches('w_folded_ci');
 SELECT rows_read, rows_inserted, rows_updated, rows_superseded FROM incload.run WHERE job = 'w_folded_ci';
 TABLE folded_ci ORDER BY v;
@@ -194,7 +194,7 @@ INSERT INTO app.ci SELECT CASE WHEN i % 2 = 0 THEN chr(65 + i) ELSE chr(97 + i) 
 IMPORT FOREIGN SCHEMA app LIMIT TO (ci) FROM SERVER elsewhere_loop INTO far;
 CREATE TABLE ci_copy (a text PRIMARY KEY, v int);
 CREATE TABLE ci_fdw (LIKE ci_copy INCLUDING ALL);
-SELECT jobs('ci', 'v', '{a}', '{"batch_rows": 3}');
+SELECT jobs('ci', 'v', '{a}', '{"first_load": "batches", "batch_rows": 3}');
 CALL incload_run_in_batches('w_ci_copy');
 CALL incload_run_in_batches('w_ci_fdw');
 SELECT * FROM runs('ci');
@@ -205,14 +205,14 @@ CREATE TABLE app.odd (s app.status, r int4range, ia int[], p app.price, by bytea
 INSERT INTO app.odd SELECT CASE WHEN i % 2 = 0 THEN 'new' ELSE 'gone' END::app.status, int4range(i, i + 1), ARRAY[i, NULL], ROW(i, 'EUR')::app.price, int4send(i), '2020-01-01Z'::timestamptz + i * interval '1 us',
     i % 3 = 0, chr(65 + i)::"char", 1, 0 FROM generate_series(1, 9) i;
 CREATE FOREIGN TABLE far.odd (s dw.zustand, r int4range, ia int[], p dw.preis, by bytea, tz timestamptz, b boolean, ch "char", v int, x int) SERVER elsewhere_loop OPTIONS (schema_name 'app');
-SELECT jobs('odd', 'v', '{s,r,ia,p,by,tz,b,ch}', '{"batch_rows": 4}');
+SELECT jobs('odd', 'v', '{s,r,ia,p,by,tz,b,ch}', '{"first_load": "batches", "batch_rows": 4}');
 CALL incload_run_in_batches('w_odd_copy');
 CALL incload_run_in_batches('w_odd_fdw');
 SELECT job, rows_read, rows_inserted, batches FROM incload.run WHERE job LIKE 'w\_odd%' ORDER BY 1;
 UPDATE app.odd SET x = 1, v = 2 WHERE s = 'new';
 SELECT * FROM runs('odd');
 CREATE FOREIGN TABLE far.odd2 (r int4range, ia int[], by bytea, tz timestamptz, b boolean, ch "char", v int, x int) SERVER elsewhere_loop OPTIONS (schema_name 'app', table_name 'odd');
-SELECT jobs('odd2', 'v', '{b,ch,tz,by,ia,r}', '{"batch_rows": 4}');
+SELECT jobs('odd2', 'v', '{b,ch,tz,by,ia,r}', '{"first_load": "batches", "batch_rows": 4}');
 CALL incload_run_in_batches('w_odd2_copy');
 CALL incload_run_in_batches('w_odd2_fdw');
 SELECT job, rows_read, rows_inserted, batches FROM incload.run WHERE job LIKE 'w\_odd2%' ORDER BY 1;
@@ -254,7 +254,7 @@ BEGIN
         name, name || '_eu', name || '_eu_1', name || '_eu_2', name || '_us', name || '_us_1', name || '_us_2');
 END $$;
 SELECT partitioned('events_copy'), partitioned('events_fdw'), partitioned('events_log');
-SELECT jobs('events', 'v', '{id}', '{"batch_rows": 4}');
+SELECT jobs('events', 'v', '{id}', '{"first_load": "batches", "batch_rows": 4}');
 CALL incload_run_in_batches('w_events_copy');
 CALL incload_run_in_batches('w_events_fdw');
 SELECT tableoid::regclass, count(*) FROM events_copy WHERE region = 'eu' GROUP BY 1 ORDER BY 1;
@@ -328,11 +328,12 @@ SELECT format('INSERT INTO app.wide SELECT %s FROM generate_series(1, 5) g',
     string_agg(CASE WHEN i < 3 THEN 'g' WHEN i % 7 = 0 THEN 'NULL' ELSE format('g * %s %% 30000', i) END, ', ' ORDER BY i)) FROM generate_series(1, 1600) i \gexec
 SELECT format('CREATE TABLE app.sparse (%s, PRIMARY KEY (c1))', string_agg(format('c%s %s', i,
     CASE WHEN i = 1 THEN 'int' WHEN i % 3 = 0 THEN 'text' WHEN i % 3 = 1 THEN 'timestamptz' ELSE 'numeric' END), ', ' ORDER BY i)) FROM generate_series(1, 1600) i \gexec
+SELECT format('CREATE FOREIGN TABLE far.%I (%s) SERVER elsewhere_loop OPTIONS (schema_name ''app'')', relname, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))
+FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid AND attnum > 0 WHERE relnamespace = 'app'::regnamespace AND relname IN ('wide', 'sparse') GROUP BY relname \gexec
 \set ECHO all
 INSERT INTO app.sparse (c1, c4, c1599, c1600) SELECT g, '2020-01-01Z', 'x' || g, '2020-01-02Z' FROM generate_series(1, 5) g;
-IMPORT FOREIGN SCHEMA app LIMIT TO (wide, sparse) FROM SERVER elsewhere_loop INTO far;
 SELECT job FROM incload_create_job('w_wide', 'far.wide', 'wide_copy', 'upsert', 'c2', '{c1}');
-SELECT job FROM incload_create_job('w_sparse', 'far.sparse', 'sparse_copy', 'upsert', '(coalesce(c4, c1600))', '{c1}', '{"batch_rows": 3, "reader": "relation"}');
+SELECT job FROM incload_create_job('w_sparse', 'far.sparse', 'sparse_copy', 'upsert', '(coalesce(c4, c1600))', '{c1}', '{"first_load": "batches", "batch_rows": 3, "reader": "relation"}');
 SELECT action, key, (SELECT count(*) FROM jsonb_object_keys(new_row)) FROM incload_preview('w_wide', 1);
 SELECT rows_read, rows_inserted FROM incload_run('w_wide');
 CALL incload_run_in_batches('w_sparse');

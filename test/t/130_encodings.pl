@@ -66,15 +66,15 @@ foreach my $reader ('copy', 'relation')
 {
 	sql($target, 'postgres', qq{
 		SELECT incload_create_job('größe $reader', 'latin1."größe"', 'dw."Größe $reader"', 'upsert', 'änderung', '{schlüssel}',
-			'{"reader": "$reader", "batch_rows": 1, "filter": "\\"schlüssel\\" <> ''ø''", "transforms": {"j": "jsonb_build_object(''ä'', j)"}}')});
+			'{"reader": "$reader", "first_load": "batches", "batch_rows": 1, "filter": "\\"schlüssel\\" <> ''ø''", "transforms": {"j": "jsonb_build_object(''ä'', j)"}}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('größe $reader')");
 	is(sql($target, 'postgres', qq{SELECT string_agg(t::text, ' ' ORDER BY "schlüssel" DESC) FROM (SELECT "schlüssel", "wörter", j, v, w FROM dw."Größe $reader") t}),
 		q[(é,"{ä,""ö ü""}","{""ä"": {""ß"": ""ÿ""}}",äöü,é) (z,,"{""ä"": null}",,z)], "LATIN1 to UTF8, $reader: names and values");
-	sql($target, 'postgres', qq{SELECT incload_create_job('every $reader', 'latin1.every', 'dw.every_$reader', 'upsert', 'v', '{c}', '{"reader": "$reader", "batch_rows": 7}')});
+	sql($target, 'postgres', qq{SELECT incload_create_job('every $reader', 'latin1.every', 'dw.every_$reader', 'upsert', 'v', '{c}', '{"reader": "$reader", "first_load": "batches", "batch_rows": 7}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('every $reader')");
 	is(sql($target, 'postgres', "SELECT string_agg(c, '' ORDER BY v) FROM dw.every_$reader"), join('', @latin), "LATIN1 to UTF8, $reader: every character");
 
-	sql($target, 'postgres', qq{SELECT incload_create_job('日本 $reader', 'japan."日本"', 'dw."日本 $reader"', 'upsert', 'n', '{鍵}', '{"reader": "$reader", "batch_rows": 2}')});
+	sql($target, 'postgres', qq{SELECT incload_create_job('日本 $reader', 'japan."日本"', 'dw."日本 $reader"', 'upsert', 'n', '{鍵}', '{"reader": "$reader", "first_load": "batches", "batch_rows": 2}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('日本 $reader')");
 	is(sql($target, 'postgres', qq{SELECT string_agg(concat_ws('=', "鍵", w), ' ' ORDER BY "鍵" COLLATE "C") FROM dw."日本 $reader"}),
 		'a Ω=a ё=龠 東京=亜 ｱｲｳ=ん', "EUC_JP to UTF8, $reader: a tie that is cut by a key in the source's order");
