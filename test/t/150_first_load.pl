@@ -205,6 +205,19 @@ is(join('|', map { $_->finish } $run)  =~ s/\n.*//sr, '0|1999', 'which ends');
 is(join('|', map { $_->finish } $second) =~ s/\n.*//sr, '0|' . ($rows - 1999), 'and adds its own');
 is_whole('dw.two', 'two jobs');
 
+# who has read and then wants to write, and a run that wants to swap
+new_job('crossed', '"filter": "public.gate(id)"');
+$there->query_safe('SELECT pg_advisory_lock(7)');
+$run = start_sql($target, 'loader', "SELECT incload_run('crossed')");
+waiting($source);
+$writer = start_sql($target, 'loader', 'BEGIN; SELECT count(*) FROM dw.crossed; INSERT INTO dw.crossed (id) VALUES (-1); COMMIT');
+ok(wait_for(30, sub { locks('dw.crossed', 'NOT granted') eq 'RowExclusiveLock' }), 'who has read the table waits to write');
+$there->query_safe('SELECT pg_advisory_unlock(7)');
+my @said = map { ($_->finish)[2] } $run, $writer;
+is(scalar(grep { /ERROR:  40P01/ } @said), 1, 'one of both is told of the deadlock') or diag @said;
+as_loader($target, "SELECT incload_run('crossed')");
+is($target->safe_psql('postgres', 'SELECT count(*) FROM dw.crossed WHERE id > 0'), $rows, 'and the next run puts it right');
+
 # 6. what older snapshots see: of a first load nothing, and of a swap the new rows
 new_job('seen', '"full_refresh_mode": "swap"');
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM incload.run');
