@@ -95,8 +95,7 @@ SELECT attname, attstorage, attcompression FROM pg_attribute WHERE attrelid = 'd
 SELECT relname = 'pg_toast_' || 'dst'::regclass::oid AS named, relrewrite, pg_relation_size(oid) > 0 AS filled
     FROM pg_class WHERE oid = (SELECT reltoastrelid FROM pg_class WHERE oid = 'dst'::regclass);
 SELECT count(*) FROM pg_class WHERE relname LIKE 'pg\_temp\_%';
--- the planner knows the size, and autovacuum that there is something to analyze
-SELECT reltuples, relpages > 0 AS has_pages FROM pg_class WHERE oid = 'dst'::regclass;
+-- autovacuum knows that there is something to analyze
 SELECT pg_stat_force_next_flush();
 SELECT n_tup_ins, n_live_tup, n_dead_tup, n_mod_since_analyze FROM pg_stat_user_tables WHERE relid = 'dst'::regclass;
 -- from then on it is as ever
@@ -197,6 +196,8 @@ CREATE TABLE idents (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v int, nr 
 SELECT strategy FROM incload_create_job('fl_idents', 'src', 'idents', 'upsert', 'v', options => '{"columns": ["id", "v"]}');
 SELECT said, new_file, ins FROM run('fl_idents');
 SELECT count(*) FILTER (WHERE i.id = s.id AND i.v = s.v), min(nr), max(nr), min(d) FROM idents i JOIN src s USING (id);
+-- the planner knows the size
+SELECT reltuples, relpages > 0 AS has_pages FROM pg_class WHERE oid = 'idents'::regclass;
 
 --
 -- transactions: rolled back, in a savepoint, with a cursor of this session on the target
