@@ -55,6 +55,7 @@ new_rows() {
 	describe "$row" "$1" ratio "new rows, a fifth as many as the target has: $2" "$pipe_words"
 	compare add_rows nothing run_job pipe_new
 	require_equal
+	on_source -c "DELETE FROM $table WHERE updated_at > '$before_new'" -c "VACUUM (ANALYZE) $table"
 }
 row_new_rows() {
 	base_place && fill_targets
