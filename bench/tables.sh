@@ -99,10 +99,12 @@ fill_targets() {
 # change PERCENT: so many rows change at the source, and a tenth as many are new.
 # Sets since, above which the changes are.
 change() {
-	local new
+	local new share
 	since=$(on_target -At -c "SELECT max(updated_at) FROM theirs.$table")
 	new=$(awk "BEGIN { print int($place_rows * $1 / 1000 + 1) }")
-	on_source -c "CALL ${table}_change($1)" \
+	# Of the rows that the place began with, however many came since.
+	share=$(on_source -At -c "SELECT $1 * $place_rows / greatest(reltuples, 1) FROM pg_class WHERE oid = '$table'::regclass")
+	on_source -c "CALL ${table}_change($share)" \
 		-c "CALL ${table}_add($next_row, $next_row + $new - 1, clock_timestamp())" -c "VACUUM $table"
 	next_row=$((next_row + new))
 	on_target -c "VACUUM ours.$table, theirs.$table"
