@@ -43,16 +43,19 @@ $source->safe_psql('postgres', q{
 	INSERT INTO strip SELECT i, 0, 'n', CASE WHEN i > 20 THEN now() - i * interval '15 s' END FROM generate_series(1, 1000) i;
 	CREATE INDEX ON strip (updated_at);
 	CREATE TABLE probe (id int PRIMARY KEY, updated_at timestamptz NOT NULL);
+	CREATE TABLE tie (id int PRIMARY KEY, v int, updated_at timestamptz NOT NULL);
+	INSERT INTO tie SELECT i, 0, now() - interval '1 hour' FROM generate_series(1, 30) i;
 	CREATE TABLE parts (id int, updated_at timestamptz NOT NULL) PARTITION BY RANGE (id);
 	CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (1) TO (101);
 	INSERT INTO parts SELECT i, now() - i * interval '1 minute' FROM generate_series(1, 100) i;
 	CREATE TABLE parts_2 (id int NOT NULL, updated_at timestamptz NOT NULL);
 	INSERT INTO parts_2 SELECT i, now() - i * interval '1 minute' FROM generate_series(101, 150) i;
 });
-foreign_table($target, qw(strip probe parts));
+foreign_table($target, qw(strip probe parts tie));
 as_loader($target, q{
 	SELECT incload_create_job('strip', 'src.strip', 'dw.strip', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}');
 	SELECT incload_create_job('probe', 'src.probe', 'dw.probe', 'upsert', 'updated_at', '{id}');
+	SELECT incload_create_job('tie', 'src.tie', 'dw.tie', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day", "batch_rows": 10}');
 	SELECT incload_create_job('parts', 'src.parts', 'dw.parts', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}');
 });
 
@@ -196,6 +199,16 @@ reads_nothing('partitions', 'parts');
 $source->safe_psql('postgres', 'ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES FROM (101) TO (201)');
 is(run_job('parts'), '150|50|0|100', 'a partition that is attached is read');
 reads_nothing('partitions', 'parts');
+
+# a batch ends within a tie: what is above the place is not seen yet, however old it is
+as_loader($target, 'ALTER TABLE dw.tie ADD CONSTRAINT enough CHECK (id < 15)');
+fails_with($target, 'loader', q{CALL incload_run_in_batches('tie')}, '23514', qr/enough/, 'a run that fails in its second batch');
+is(as_loader($target, q{SELECT seen = loaded_to, seen_tie_key, bound_side, tie_key FROM incload.checkpoint WHERE job = 'tie'}), 't|{10}|after|{10}', 'has seen the tie up to a key');
+$source->safe_psql('postgres', 'UPDATE tie SET v = 1 WHERE id IN (4, 20)');
+as_loader($target, 'ALTER TABLE dw.tie DROP CONSTRAINT enough');
+is(run_job('tie'), '21|20|1|0', 'the rest is read, and below the key what was written since');
+is(as_loader($target, q{SELECT seen_tie_key IS NULL, tie_key IS NULL FROM incload.checkpoint WHERE job = 'tie'}), 't|t', 'then the tie is seen');
+reads_nothing('after the tie', 'tie');
 
 # More than 2^30 transactions, of which the order could be mistaken. A restart goes with them here,
 # which is made forgotten: the mark is taken for one of the server as it runs now.
