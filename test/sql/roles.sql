@@ -43,7 +43,7 @@ SELECT format('SELECT make(%s)', n) FROM list ORDER BY n \gexec
 \o
 \set ECHO all
 SELECT count(*) FROM incload.job WHERE job LIKE 'role %';
-SELECT count(rows_inserted), sum(rows_inserted) FROM incload.job, LATERAL incload_run(job) r WHERE r.job LIKE 'role %';
+SELECT count(rows_inserted), sum(rows_inserted) FROM (SELECT job FROM incload.job WHERE job LIKE 'role %' ORDER BY job_id OFFSET 0) j, LATERAL incload_run(j.job) r;
 -- as whom it ran, and under which search_path
 SELECT count(*), count(*) FILTER (WHERE r.name = l.name AND r.what = format('%I, roles, public', l.name)) FROM results r JOIN list l USING (name);
 SELECT owner = l.name AS owner, source = format('%I.there', l.name) AS source, target = format('%I.here', l.name) AS target, count(*)
@@ -97,7 +97,7 @@ BEGIN
     PERFORM incload_create_job(job, 'src', 'by_name', 'upsert', 'v', '{id}', '{"batch_rows": 1}');
     said := (SELECT concat_ws(' ', r.job = outcome.job, r.status, r.rows_read) FROM incload_run(outcome.job) r)
         || (SELECT format(' %s %s', count(*), min(s.state)) FROM incload.status s WHERE s.job = outcome.job)
-        || (SELECT ' ' || count(*) FROM incload.event e WHERE e.job = outcome.job);
+        || (SELECT ' ' || (count(*) > 0) FROM incload.event e WHERE e.job = outcome.job);
     PERFORM incload_drop_job(job);
     RETURN said;
 EXCEPTION WHEN others THEN
