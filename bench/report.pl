@@ -50,14 +50,17 @@ push @{ $samples{ $_->[0] }{ $_->[1] } },
   { round => $_->[2], value => $_->[3], wal => $_->[4], note => $_->[5] }
   foreach grep { $_->[2] > 0 } lines('samples.tsv');
 
-my @rows = map { judge(@$_) } lines('rows.tsv');
+# a row that failed may have no round that counts
+my @rows = map { judge(@$_) } grep { keys %{ $samples{ measured($_->[0]) } || {} } == 2 } lines('rows.tsv');
+
+# the row whose samples this one is of
+sub measured { my ($name) = @_; return $name =~ s/-(?:updated|wal)$//r; }
 
 # what a row's samples come to
 sub judge
 {
 	my ($name, $goal, $kind, $work, $against) = @_;
-	my $measured = $name =~ s/-(?:updated|wal)$//r;
-	my ($ours, $theirs) = @{ $samples{$measured} }{qw(incload reference)};
+	my ($ours, $theirs) = @{ $samples{ measured($name) } }{qw(incload reference)};
 	my %row = (name => $name, kind => $kind, work => $work, against => $against, rounds => scalar @$ours);
 
 	$row{goal} = $goal + 0 if $goal ne '-';
@@ -73,7 +76,8 @@ sub judge
 	else
 	{
 		my %round = map { $_->{round} => $_->{value} } @$theirs;
-		my @each = map { $kind eq 'ratio' ? $_->{value} / $round{ $_->{round} } : $_->{value} - $round{ $_->{round} } } @$ours;
+		my @each = map { $kind eq 'ratio' ? $_->{value} / $round{ $_->{round} } : $_->{value} - $round{ $_->{round} } }
+		  grep { defined $round{ $_->{round} } } @$ours;
 
 		$row{incload} = median(map { $_->{value} } @$ours);
 		$row{reference} = median(map { $_->{value} } @$theirs);
