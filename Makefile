@@ -3,7 +3,7 @@
 #   make, make install     build and install with PGXS (PG_CONFIG=… picks the server)
 #   make installcheck      pg_regress and TAP against a server that you started
 #   make test              set up what is missing, build, install, run every test
-#   make regress | isolation | tap      one part of it; T='name…' picks tests by name
+#   make regress | isolation | tap | model      one part of it; T='name…' picks tests by name
 #   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
 #   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
@@ -65,9 +65,9 @@ all install installcheck clean:
 endif
 
 test:
-	@tools/test regress isolation tap
+	@tools/test model regress isolation tap
 
-regress isolation tap:
+regress isolation tap model:
 	@tools/test $@
 
 torture:
@@ -83,6 +83,6 @@ matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run bench/run bench/torture $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap torture demo bench matrix lint
+.PHONY: all test regress isolation tap model torture demo bench matrix lint

@@ -1,0 +1,95 @@
+/*
+ * horizon.pml
+ *		A model of the horizon protocol: three writers at a source, and a job
+ *		that loads what they write while they write it.
+ *
+ * README.md tells which step is which function of src/, and test/model/run has
+ * the list of what must hold. What is modelled is chosen by macros:
+ *
+ *   BY_TIME | BY_ID      the watermark is now() of the transaction | nextval()
+ *   UPSERT | APPEND      with a key, read ahead | without, stop at the horizon
+ *
+ * What can happen beside begin, write, commit and roll back:
+ *
+ *   PREPARE    a transaction is prepared, and ends later
+ *   CHAIN      it is not the first one of its message, with whose arrival as now()
+ *   HIDDEN     a session may be one whose activity is not shown
+ *   CRASH      the source crashes once, and comes back
+ *   BY_HAND    there is a row whose id is far above the sequence
+ *   CUT        a run commits a batch first, and then the rest, or dies
+ *
+ * The ways in which the protocol could be wrong are macros of job.pml. With
+ * ONLY_THE_END, not the checkpoint of each run is checked but what the target
+ * has at last.
+ */
+
+#ifndef N
+#define N			3			/* writers */
+#endif
+#ifndef RUNS
+#define RUNS		2
+#endif			/* while they write; one more comes after them */
+
+#define GAP			1			/* a statement can be seen at most so long after it arrived */
+#ifdef NO_MARGIN
+#define MARGIN		0
+#else
+#define MARGIN		GAP			/* so far behind the clock the bound stays */
+#endif
+
+#define FIRST_TIME	GAP			/* statements arrive at three different times, or at the same */
+#define LAST_TIME	(FIRST_TIME + 2)
+#define END_TIME	(LAST_TIME + GAP + 1)
+#define HAND		9
+#define NEVER		255
+
+/*
+ * A place is a number: the watermark, and within it the key. Each writer has a
+ * key of its own, and all share one. 0 is below every row, and says "not set".
+ */
+#define KEYS		(N + 1)
+#define before(v)	((v) * KEYS)
+#define after(v)	(((v) + 1) * KEYS)
+#define row(w)		(watermark[w] * KEYS + ((shared & bit_of(w)) -> N : (w)))
+
+/* how bounds compare: by watermark and side alone, a place inside a tie is after it */
+#define bound(p)	(((p) + KEYS - 1) / KEYS)
+
+/* sets of writers */
+#define bit_of(w)		(1 << (w))
+#define ALL				(bit_of(N) - 1)
+#define with(set, w)	set = set | bit_of(w)
+#define is(set, w)		(((set) & bit_of(w)) != 0)
+#define without(set, w)	set = set & ~bit_of(w)
+
+byte live;						/* the newest committed version of a row is theirs */
+byte has;						/* the target has their version */
+byte mark;						/* the checkpoint's mark: their xid is below it */
+byte ck_epoch;					/* the epoch of the source at the last run */
+
+/* scratch, always set before it is used */
+hidden byte i;
+hidden byte k;
+hidden byte v;
+hidden byte place;
+
+#include "source.pml"
+#include "job.pml"
+
+init
+{
+	atomic {
+		run Writer(0);
+		run Writer(1);
+#if N > 2
+		run Writer(2);
+#endif
+#ifdef BY_TIME
+		run Clock();
+#endif
+#ifdef CRASH
+		run Crash();
+#endif
+		run Job()
+	}
+}
