@@ -317,7 +317,7 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 
 		/* in another epoch, the names of virtual transactions are used again */
 		if (same_epoch)
-			track_review(track, witness->open);
+			track_review(track, witness->open, witness->prepared);
 		if (track->type->kind == WATERMARK_TIME)
 		{
 			bound = open_bound(horizon, source, track, state, witness);

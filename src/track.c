@@ -34,23 +34,23 @@ static bool
 same_session(const char *was, const char *is)
 {
 	const char *a = was;
-	const char *b = is;
 
 	if (strchr(was, ':') == NULL)
 		return false;
 	if (strchr(is, ':') == NULL)
 		a = without_pid(was);
-	return strncmp(a, b, strcspn(a, a == was ? ":" : "/") + 1) == 0;
+	return strncmp(a, is, strcspn(a, a == was ? ":" : "/") + 1) == 0;
 }
 
 /*
  * What is still waited for. One query message can hold several transactions, and
  * now() is the message's arrival in all of them: where the value may come from
- * there, who is gone is followed by what his session has open by now. It is over
- * once the session was seen with nothing.
+ * there, who is gone is followed by what his session has open by now, and has
+ * prepared after writing to the source. It is over once the session was seen
+ * with nothing.
  */
 static List *
-still_open(const Track *track, List *waits, List *open)
+still_open(const Track *track, List *waits, List *open, List *prepared)
 {
 	bool		follows = track->type->kind == WATERMARK_TIME || track->feed == FEED_OTHER;
 	List	   *left = NIL;
@@ -58,10 +58,21 @@ still_open(const Track *track, List *waits, List *open)
 	ListCell   *lo;
 
 	foreach(lw, waits)
+	{
+		const char *was = lfirst(lw);
+
 		foreach(lo, open)
-			if (strcmp(without_pid(lfirst(lw)), without_pid(lfirst(lo))) == 0 ||
-				(follows && same_session(lfirst(lw), lfirst(lo))))
+		{
+			char	   *is = lfirst(lo);
+
+			if (strcmp(without_pid(was), without_pid(is)) == 0 ||
+				(follows && strchr(is, ':') && same_session(was, is)))
+				left = list_append_unique_ptr(left, is);
+		}
+		foreach(lo, prepared)
+			if (follows && same_session(was, lfirst(lo)))
 				left = list_append_unique_ptr(left, lfirst(lo));
+	}
 	return left;
 }
 
@@ -98,7 +109,7 @@ note_bound(Track *track, const Bound *bound, List *waits, TimestampTz now)
 }
 
 void
-track_review(Track *track, List *open)
+track_review(Track *track, List *open, List *prepared)
 {
 	ListCell   *lc;
 
@@ -109,7 +120,7 @@ track_review(Track *track, List *open)
 		/* noted by another guarantee: it says nothing of who was open */
 		if (note->waits == NIL)
 			continue;
-		note->waits = still_open(track, note->waits, open);
+		note->waits = still_open(track, note->waits, open, prepared);
 		if (note->waits == NIL)
 			track_settle_at(track, &note->bound);
 		else

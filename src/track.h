@@ -35,8 +35,11 @@ extern void track_settle_at(Track *track, const Bound *bound);
 /* settles a bound now if it waits for nobody, else notes it for later; "now" is the source's clock */
 extern void track_settle_or_note(Track *track, const Bound *bound, List *waits, TimestampTz now);
 
-/* bounds of earlier runs: settled where all they waited for is gone, else kept */
-extern void track_review(Track *track, List *open);
+/*
+ * Bounds of earlier runs: settled where all they waited for is gone, else kept.
+ * "prepared" are those of the open ones that have written to the source.
+ */
+extern void track_review(Track *track, List *open, List *prepared);
 
 /*
  * The same where nobody can tell who is open: bounds that were noted long
