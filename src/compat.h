@@ -46,6 +46,13 @@
 #define compat_schema_aclcheck(schema, role, mode) pg_namespace_aclcheck(schema, role, mode)
 #endif
 
+/* 19 wants to be told when a row's description is complete, before it takes a row apart */
+#if PG_VERSION_NUM >= 190000
+#define compat_TupleDescFinalize(desc) TupleDescFinalize(desc)
+#else
+#define compat_TupleDescFinalize(desc) ((void) 0)
+#endif
+
 /* 19 asks for the flags of a slot, and tells extensions how EXPLAIN is asked for */
 #if PG_VERSION_NUM >= 190000
 #define compat_MakeTupleTableSlot(desc, ops) MakeTupleTableSlot(desc, ops, 0)

@@ -504,6 +504,7 @@ build_desc(Shape *shape)
 						   shape->watermark->type, -1, 0);
 		TupleDescInitEntryCollation(shape->desc, shape->ncolumns + 1, shape->watermark->collation);
 	}
+	compat_TupleDescFinalize(shape->desc);
 }
 
 Shape *

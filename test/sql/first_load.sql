@@ -178,7 +178,8 @@ SELECT try('fl_bad');
 ALTER TABLE bad DROP extra, ALTER name TYPE varchar(8);
 SELECT try('fl_bad');
 ALTER TABLE bad ALTER name TYPE text;
-CREATE UNIQUE INDEX ON bad ((v % 2000));
+-- (one value comes twice)
+CREATE UNIQUE INDEX ON bad ((v % 2499));
 SELECT try('fl_bad');
 DROP INDEX bad_expr_idx;
 ALTER TABLE bad ADD CONSTRAINT bad_excl EXCLUDE ((v % 2100) WITH =);
