@@ -107,9 +107,10 @@ sub checkpoints_were_settled
 	foreach my $job (grep { $_->{kind} } @{ $self->{jobs} })
 	{
 		my ($met, $places, $below, $ahead, $back, $example) = $self->held_against($job);
-		# one that never moves would prove nothing
-		cmp_ok($places, '>', 0,
-			"$name: $met versions came after $places checkpoints of $job->{name}");
+		my $moved = "$name: $met versions came after $places checkpoints of $job->{name}";
+		# One that never moves would prove nothing. But who does not see when others
+		# began waits until he has seen each of them idle, and a crash begins that anew.
+		$job->{source} =~ /^blind/ ? note($moved) : cmp_ok($places, '>', 0, $moved);
 		is("$below $back", '0 0', "$name: none came below, and no checkpoint of $job->{name} went back")
 		  or diag($example);
 		$danger += $ahead;
