@@ -322,7 +322,7 @@ facts_outline(Source *source)
 }
 
 char *
-facts_last_value(Source *source, const char *oids_query)
+facts_last_value(Source *source, const char *oids_query, bool *is_given)
 {
 	StringInfoData buf;
 	TextRows   *names;
@@ -338,9 +338,10 @@ facts_last_value(Source *source, const char *oids_query)
 	/* pg_sequence_last_value() would lock them as nextval() does */
 	initStringInfo(&buf);
 	for (int r = 0; r < names->nrows; r++)
-		appendStringInfo(&buf, "%sSELECT s.last_value FROM %s s WHERE s.is_called",
+		appendStringInfo(&buf, "%sSELECT s.last_value, s.is_called FROM %s s",
 						 r ? " UNION ALL " : "", names->value[r][0]);
-	last = source_ask_catalog(source, psprintf("SELECT pg_catalog.max(l.last_value) FROM (%s) l", buf.data));
+	last = source_ask_catalog(source, psprintf("SELECT l.last_value, l.is_called FROM (%s) l ORDER BY 1 DESC, 2 DESC LIMIT 1", buf.data));
+	*is_given = last->value[0][1][0] == 't';
 	return last->value[0][0];
 }
 

@@ -65,10 +65,11 @@ extern double facts_plan_rows(const char *plan);
 extern char *facts_sequences_query(Source *source, const char *column);
 
 /*
- * The largest number that some sequences have given out, as text; NULL where
- * that cannot be seen. Of the relations that the query names by oid, those that
+ * The largest number that some sequences have given out, as text, or, if
+ * is_given is false then, the one that they will give out first; NULL where that
+ * cannot be seen. Of the relations that the query names by oid, those that
  * are no sequence do not count. Takes no lock that a writer would take.
  */
-extern char *facts_last_value(Source *source, const char *oids_query);
+extern char *facts_last_value(Source *source, const char *oids_query, bool *is_given);
 
 #endif							/* INCLOAD_FACTS_H */

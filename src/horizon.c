@@ -113,11 +113,11 @@ require_same_server(Horizon *horizon, const Job *job, const Checkpoint *checkpoi
 	accept_timeline(horizon, job, checkpoint, state);
 }
 
-/* is a sequence's number, which a smaller type may not hold, a watermark or more? */
+/* has a sequence, whose numbers a smaller type may not hold, given out a watermark or more? */
 static bool
-number_reaches(const WatermarkType *type, const char *number, Datum value)
+number_reaches(const WatermarkType *type, const char *number, bool is_given, Datum value)
 {
-	return DatumGetBool(DirectFunctionCall2(numeric_ge,
+	return DatumGetBool(DirectFunctionCall2(is_given ? numeric_ge : numeric_gt,
 											DirectFunctionCall3(numeric_in, CStringGetDatum(number),
 																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)),
 											DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
@@ -136,6 +136,7 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 				const Bound *capped)
 {
 	char	   *given_out;
+	bool		is_given;
 
 	if (!track->reached.is_set || !newest->is_set ||
 		watermark_compare(track->type, capped->value, track->reached.value) >= 0)
@@ -146,9 +147,13 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the sequence of source %s went backwards", job->source_name),
-				 errdetail("It has given out %s as the last %s, and everything up to %s was loaded before.",
-						   watermark_print(track->type, capped->value), track->name,
-						   watermark_print(track->type, track->reached.value)),
+				 capped->side == BOUND_AFTER
+				 ? errdetail("It has given out %s as the last %s, and everything up to %s was loaded before.",
+							 watermark_print(track->type, capped->value), track->name,
+							 watermark_print(track->type, track->reached.value))
+				 : errdetail("It will give out %s as the first %s, and everything up to %s was loaded before.",
+							 watermark_print(track->type, capped->value), track->name,
+							 watermark_print(track->type, track->reached.value)),
 				 job->key == NIL
 				 ? errhint("Set the sequence above the ids that are there; then SELECT incload_refresh(%s) loads the source anew.",
 						   quote_literal_cstr(job->name))
@@ -165,8 +170,8 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 		return;
 	}
 	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
-												  state->relations));
-	if (given_out != NULL && number_reaches(track->type, given_out, track->reached.value))
+												  state->relations), &is_given);
+	if (given_out != NULL && number_reaches(track->type, given_out, is_given, track->reached.value))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -212,17 +217,20 @@ static void
 cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound)
 {
 	char	   *given_out;
-	Bound		last = {.is_set = true, .side = BOUND_AFTER};
+	bool		is_given;
+	Bound		last = {.is_set = true};
 
 	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, track->name));
-	if (given_out == NULL || number_reaches(track->type, given_out, bound->value))
+	given_out = facts_last_value(source, facts_sequences_query(source, track->name), &is_given);
+	if (given_out == NULL || number_reaches(track->type, given_out, is_given, bound->value))
 		return;
 	last.value = watermark_parse(track->type, given_out);
+	last.side = is_given ? BOUND_AFTER : BOUND_BEFORE;
 	catalog_event_once(job, "id_above_sequence", watermark_print(track->type, bound->value),
-					   psprintf("an id of the source, %s, is above what its sequence has given out, %s: the checkpoint stays below",
-								watermark_print(track->type, bound->value), given_out));
+					   psprintf("an id of the source, %s, is above what its sequence %s, %s: the checkpoint stays below",
+								watermark_print(track->type, bound->value),
+								is_given ? "has given out" : "will give out first", given_out));
 	*bound = last;
 }
 
