@@ -26,8 +26,28 @@
  *   CUT          a run commits a batch first, and then the rest, or dies
  *   ENTRIES      pg_stat_activity is looked at entry by entry, in any order
  *
- * The ways in which the protocol could be wrong are macros of job.pml. With
- * ONLY_THE_END, only what the target has at last is checked.
+ * In these ways the protocol could be wrong. With ONLY_THE_END, only what the
+ * target has at last is checked.
+ *
+ *   MAX_WATERMARK           the horizon is the newest watermark that was read
+ *   NO_HORIZON              nothing is ever settled
+ *   READ_AHEAD              without a key, too
+ *   SNAPSHOT_FIRST          the snapshot is taken before anybody is looked at
+ *   LOCKS_BEFORE_ACTIVITY   pg_locks is looked at before pg_stat_activity
+ *   LOCKS_BEFORE_BOUND      or before the newest id
+ *   NO_MARGIN               the bound of a time is the clock itself
+ *   NO_QUERY_START          who is between two transactions is not seen
+ *   INCLUSIVE               the bound is after the oldest start, not before it
+ *   NO_PREPARED             prepared transactions do not count
+ *   HIDDEN_IGNORED          nor do hidden sessions
+ *   UNTRACKED_IGNORED       nor those that are shown without a start
+ *   NAMES_ONLY              a hidden session's next transaction is not followed
+ *   TABLE_ONLY              locks on the sequence do not count
+ *   NO_CAP                  an id above the sequence may become the bound
+ *   MARK_IS_NEXT            the mark is the next xid, not the oldest that is running
+ *   SEEN_WHOLE              a batch has seen what only the rest of its run reads
+ *   NEWER_WINS              a row is not replaced by one with an older watermark
+ *   KEEP_NOTES, KEEP_MARK   they hold beyond a crash of the source
  */
 
 #ifndef N
