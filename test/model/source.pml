@@ -1,10 +1,10 @@
 /*
  * source.pml
- *		The source: its clock or sequence, its transactions, and what can be
- *		seen of them.
+ *		The source: its clock or its sequence, its transactions, and what can
+ *		be seen of them.
  *
- * A set of writers is a mask of bits. Where two steps of the server cannot be
- * told apart by anyone who looks, they are one step here.
+ * What becomes visible, and what is cleared after, happens in the order in which
+ * the server does it. Steps that nobody can tell apart are one step.
  */
 
 byte clock = FIRST_TIME;
@@ -17,31 +17,24 @@ byte shared;					/* they update the row that all share; the others insert their 
 byte over;						/* committed or rolled back, so that no xid of theirs is running */
 byte elders[N];					/* whose xid is lower, and is running */
 
+#define running		(written & ~over)
+
 /* pg_stat_activity */
 byte in_gap;					/* the statement has arrived, and nobody can see it yet */
 byte secret;					/* sessions whose activity is not shown */
+byte untracked;					/* it is by now, but not the start of their transaction */
 byte shown;						/* LEAST(xact_start, query_start unless idle) is their watermark */
-byte started;					/* xact_start alone is */
+byte started;					/* xact_start is shown, too */
 
 /* pg_locks */
 byte virtual;					/* the lock on its own virtual transaction, by a backend */
+byte former;					/* that is the one before, of the same message */
 byte fast;						/* a write lock, in the fast path of its backend */
 byte main;						/* a write lock, in the lock table; for times, a prepared transaction's */
-
-#ifdef PREPARES
-byte prepares;					/* how often that happened */
-#define may_prepare	(prepares < PREPARES)
-#else
-#define may_prepare	true
-#endif
-
-#ifdef CRASH
-byte renamed;					/* prepared, and under another name since the crash */
+byte renamed;					/* prepared, and under another name since a crash */
 byte dead;
-#define name_of(w)	(1 << (is(renamed, w) -> N + (w) : (w)))
-#else
-#define name_of(w)	bit_of(w)
-#endif
+
+#define is_quiet	(over == ALL && (shown | virtual | fast | main) == 0)
 
 /* a version that neither side has is no more */
 inline forget(w)
@@ -57,10 +50,10 @@ inline forget(w)
 
 inline write(me)
 {
-#ifdef UPSERT
-	elders[me] = written & ~over;
+#ifndef APPEND
+	elders[me] = running;
 #ifdef CRASH
-	/* after a crash, an xid may come again that is lower than any mark of before */
+	/* after a crash, an xid may come again that is lower than a mark of before */
 	mark = mark | (epoch != ck_epoch -> bit_of(me) : 0);
 #endif
 #endif
@@ -80,13 +73,13 @@ inline end_xid(me)
 inline become_visible(me)
 {
 	if
-	:: shared & bit_of(me) ->
+	:: is(shared, me) ->
 		for (i : 0 .. N - 1) {
 			if
-			:: live & shared & bit_of(i) ->
+			:: is(live & shared, i) ->
 				without(live, i);
 				if
-				:: !(has & bit_of(i)) -> forget(i)
+				:: !is(has, i) -> forget(i)
 				:: else
 				fi
 			:: else
@@ -101,9 +94,12 @@ inline become_visible(me)
 
 inline become_unseen(me)
 {
+	without(secret, me);
+	without(untracked, me);
 	without(shown, me);
 	without(started, me);
 	without(virtual, me);
+	without(former, me);
 	without(fast, me);
 	without(main, me);
 	printf("writer %d: is gone\n", me)
@@ -111,17 +107,21 @@ inline become_unseen(me)
 
 inline roll_back(me)
 {
+	printf("writer %d: rolls back\n", me);
 	end_xid(me);
 	watermark[me] = 0;
 	without(written, me);
 	without(shared, me);
-	become_unseen(me);
-	printf("writer %d: rolls back\n", me)
+	become_unseen(me)
 }
 
-/* those whose update of the shared row is not over: the next one waits */
-#define running			(written & ~over)
-#define is_quiet		(over == ALL && (shown | virtual | fast | main) == 0)
+#define SEEN(me)	(bit_of(me) & ~secret)
+
+#ifdef ONE_HIDDEN
+#define may_hide	(secret == 0 && untracked == 0)
+#else
+#define may_hide	true
+#endif
 
 /* writers are alike, so they may as well take their watermarks in order */
 inline begin_by_time(me)
@@ -133,26 +133,40 @@ inline begin_by_time(me)
 		with(in_gap, me);
 #ifdef HIDDEN
 		if
-		:: with(secret, me)
+		:: may_hide -> with(secret, me)
 		:: true
 		fi;
 #endif
-		printf("writer %d: a statement arrives at %d, hidden: %d\n", me, clock, (secret & bit_of(me)) != 0)
+		printf("writer %d: a statement arrives at %d, hidden: %d\n", me, clock, is(secret, me))
+	}
+	d_step {
+		without(in_gap, me);
+		shown = shown | SEEN(me);
+		started = started | SEEN(me);
+		with(virtual, me);
+#ifdef CHAIN
+		with(former, me);
+#endif
+		printf("writer %d: its transaction is shown\n", me)
 	}
 #ifdef CHAIN
+	/* between two transactions: query_start stays */
 	d_step {
-		without(in_gap, me);
-		shown = shown | (bit_of(me) & ~secret);
-		printf("writer %d: the statement is shown\n", me)
+		without(started, me);
+#ifdef INSTANT
+		without(virtual, me);
+#else
+		virtual = virtual & ~SEEN(me);
+#endif
+		printf("writer %d: the first transaction of the message is over\n", me)
+	}
+	d_step {
+		started = started | SEEN(me);
+		with(virtual, me);
+		without(former, me);
+		printf("writer %d: the second one begins\n", me)
 	}
 #endif
-	d_step {
-		without(in_gap, me);
-		shown = shown | (bit_of(me) & ~secret);
-		started = started | (bit_of(me) & ~secret);
-		with(virtual, me);
-		printf("writer %d: the transaction is shown\n", me)
-	}
 }
 
 /* nextval() locks the sequence to the end of the transaction, and then takes an id */
@@ -171,6 +185,15 @@ inline begin_by_id(me)
 	}
 }
 
+#ifdef ONE_PREPARED
+byte prepares;
+#define may_prepare	(prepares < 1)
+#define count_prepare	prepares++
+#else
+#define may_prepare	true
+#define count_prepare	skip
+#endif
+
 proctype Writer(byte me)
 {
 #ifdef CRASH
@@ -178,13 +201,23 @@ proctype Writer(byte me)
 #endif
 #ifdef BY_TIME
 	begin_by_time(me);
-#else
+#endif
+#ifdef BY_ID
 	begin_by_id(me);
 #endif
 	do
 	:: d_step { !is(written | over, me) -> write(me) }
-#if defined(BY_TIME) && defined(UPSERT) && !defined(OWN)
+#ifdef SHARED
+	/* whose update is not over has the row locked */
 	:: d_step { !is(written | over, me) && !(shared & running) -> with(shared, me); write(me) }
+#endif
+#ifdef UNTRACKED
+	:: d_step {
+		is(secret & virtual, me) ->
+		without(secret, me);
+		with(untracked, me);
+		printf("writer %d: is tracked from now on\n", me)
+	}
 #endif
 	:: d_step { !is(over, me) -> roll_back(me) } break
 	:: d_step { is(running, me) -> become_visible(me) }
@@ -192,9 +225,7 @@ proctype Writer(byte me)
 #ifdef PREPARE
 	:: d_step {
 		is(running & ~main, me) && may_prepare ->
-#ifdef PREPARES
-		prepares++;
-#endif
+		count_prepare;
 		with(main, me);
 		without(fast, me);
 		without(virtual, me);
@@ -216,7 +247,7 @@ proctype Writer(byte me)
 }
 
 #ifdef BY_TIME
-#define is_late(w)	((in_gap & bit_of(w)) && clock >= watermark[w] + GAP)
+#define is_late(w)	(is(in_gap, w) && clock >= watermark[w] + GAP)
 
 proctype Clock()
 {
@@ -224,7 +255,7 @@ end:
 	do
 	:: d_step {
 		clock < END_TIME && (clock < LAST_TIME || arrived == N) &&
-		!is_late(0) && !is_late(1) && (N < 3 || !is_late(N - 1)) ->
+		!is_late(0) && !is_late(1) && !is_late(N - 1) ->
 		clock++;
 		printf("clock: %d\n", clock)
 	}
@@ -233,9 +264,7 @@ end:
 #endif
 
 #ifdef CRASH
-/*
- * Who was open is gone, but for what was prepared, and that has another name.
- */
+/* who was open is gone, but for what was prepared, and that has another name */
 proctype Crash()
 {
 end:
@@ -243,20 +272,19 @@ end:
 		!is_quiet ->
 		printf("the source crashes\n");
 		epoch++;
-		in_gap = 0;
-		shown = 0;
-		started = 0;
-		virtual = 0;
-		fast = 0;
 		renamed = main;
 		for (k : 0 .. N - 1) {
 			if
 			:: watermark[k] != 0 && !is(over | main, k) ->
 				roll_back(k);
+				without(in_gap, k);
 				with(dead, k)
 			:: else
 			fi
 		}
+		shown = 0;
+		started = 0;
+		virtual = 0
 	}
 }
 #endif
