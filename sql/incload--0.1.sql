@@ -274,6 +274,12 @@ RETURNS SETOF record LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
 AS 'MODULE_PATHNAME', 'incload_options';
 COMMENT ON FUNCTION incload_options() IS 'every option of a job: name, type, default, meaning';
 
+CREATE FUNCTION incload_next_runs(schedule text, n integer DEFAULT 5, after timestamptz DEFAULT now())
+RETURNS SETOF timestamptz LANGUAGE C STABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'incload_next_runs';
+COMMENT ON FUNCTION incload_next_runs(text, integer, timestamptz) IS
+'the next n times of a schedule, an interval or a cron line; intervals are counted from after';
+
 CREATE FUNCTION incload_suggest(source text,
     OUT kind text, OUT candidate text, OUT score integer, OUT chosen boolean, OUT reason text)
 RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE

@@ -115,4 +115,11 @@
 #define compat_wait_event(name) PG_WAIT_EXTENSION
 #endif
 
+/* intervals can be infinite from 17 on */
+#if PG_VERSION_NUM >= 170000
+#define compat_interval_is_infinite(interval) INTERVAL_NOT_FINITE(interval)
+#else
+#define compat_interval_is_infinite(interval) false
+#endif
+
 #endif							/* INCLOAD_COMPAT_H */
