@@ -33,6 +33,7 @@ CREATE TABLE incload.job_store (
     key         text[] NOT NULL DEFAULT '{}',
     options     jsonb NOT NULL DEFAULT '{}',
     search_path text NOT NULL,
+    schedule    text,
     enabled     boolean NOT NULL DEFAULT true,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     altered_at  timestamptz
@@ -64,6 +65,23 @@ CREATE TABLE incload.checkpoint_store (
     CHECK (tie_key IS NULL OR bound IS NOT NULL)
 );
 COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loaded; read it through incload.checkpoint';
+
+CREATE TABLE incload.schedule_store (
+    job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    anchor      timestamptz NOT NULL,
+    planned_at  timestamptz NOT NULL,
+    next_run_at timestamptz NOT NULL,
+    attempt     integer NOT NULL DEFAULT 1,
+    failures    integer NOT NULL DEFAULT 0,
+    last_status text,
+    last_run_at timestamptz
+);
+CREATE INDEX schedule_store_next_idx ON incload.schedule_store (next_run_at);
+COMMENT ON TABLE incload.schedule_store IS 'incload: when each job with a schedule runs next; read it through incload.status';
+COMMENT ON COLUMN incload.schedule_store.anchor IS 'the time from which intervals are counted';
+COMMENT ON COLUMN incload.schedule_store.planned_at IS 'the time of the schedule that is due, under way or next';
+COMMENT ON COLUMN incload.schedule_store.next_run_at IS 'when its run may start: a little later, or at its retry';
+COMMENT ON COLUMN incload.schedule_store.failures IS 'failures in a row by lasting faults';
 
 CREATE TABLE incload.run_store (
     run_id          bigint PRIMARY KEY,
@@ -98,6 +116,7 @@ CREATE TABLE incload.run_store (
 CREATE INDEX run_store_job_idx ON incload.run_store (job_id, run_id DESC);
 -- whether a run has died is asked by each run, and must not depend on how many there were
 CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 'running';
+CREATE INDEX run_store_started_idx ON incload.run_store USING brin (started_at);
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
 
 CREATE TABLE incload.event_store (
@@ -119,6 +138,7 @@ SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
 
 /*
  * Views. Each shows a row to the members of its owner's role, looked up by
@@ -126,7 +146,7 @@ SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
  */
 CREATE VIEW incload.job WITH (security_barrier) AS
 SELECT j.job_id, j.job, j.owner, j.source, j.target, j.strategy, j.watermark,
-       j.key, j.options, j.enabled, j.search_path, j.created_at, j.altered_at
+       j.key, j.schedule, j.options, j.enabled, j.search_path, j.created_at, j.altered_at
 FROM incload.job_store j
 WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
@@ -191,6 +211,7 @@ SELECT j.job,
        CASE WHEN c.bound IS NULL AND j.watermark = 'xmin' THEN c.mark::text ELSE c.bound END AS checkpoint,
        c.guarantee,
        c.held_back_by,
+       CASE WHEN j.enabled THEN a.next_run_at END AS next_run,
        s.rows_read AS last_rows,
        l.pid,
        CASE WHEN e.status = 'running' AND l.is_running IS NULL
@@ -199,6 +220,7 @@ SELECT j.job,
             THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error
 FROM incload.job_store j
 LEFT JOIN incload.checkpoint_store c USING (job_id)
+LEFT JOIN incload.schedule_store a USING (job_id)
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
                    WHERE u.job_id = j.job_id AND u.status = 'succeeded'
                    ORDER BY u.run_id DESC LIMIT 1) s ON true
@@ -224,28 +246,53 @@ ORDER BY CASE WHEN l.is_running THEN 3
 COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error';
 COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
 COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
+COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
 
-GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status TO PUBLIC;
+/*
+ * The background workers of the server. Which job a runner has is shown to the
+ * job's owner, and to sessions in the same database.
+ */
+CREATE FUNCTION incload.workers(OUT pid integer, OUT kind text, OUT database oid,
+    OUT state text, OUT job_id bigint, OUT since timestamptz, OUT started_at timestamptz)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'incload_workers';
+COMMENT ON FUNCTION incload.workers() IS 'incload: the background workers; read them through incload.worker';
+
+CREATE VIEW incload.worker WITH (security_barrier) AS
+SELECT w.pid, w.kind, d.datname AS database, w.state, j.job, w.since, w.started_at
+FROM incload.workers() w
+LEFT JOIN pg_catalog.pg_database d ON d.oid = w.database
+LEFT JOIN incload.job_store j ON j.job_id = w.job_id AND d.datname = current_database()
+     AND (j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                      WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+          OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user));
+COMMENT ON VIEW incload.worker IS 'the background workers of the server: launcher, schedulers, and runners with the job that each runs';
+COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, idle (waiting for the next one), stopping';
+COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
+
+GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status,
+    incload.worker TO PUBLIC;
 
 /*
  * Functions, in the schema named at CREATE EXTENSION.
  */
 CREATE FUNCTION incload_create_job(
     job text, source text, target text, strategy text DEFAULT NULL,
-    watermark text DEFAULT NULL, key text[] DEFAULT NULL, options jsonb DEFAULT NULL)
+    watermark text DEFAULT NULL, key text[] DEFAULT NULL,
+    schedule text DEFAULT NULL, options jsonb DEFAULT NULL)
 RETURNS incload.job LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_create_job';
-COMMENT ON FUNCTION incload_create_job(text, text, text, text, text, text[], jsonb) IS
+COMMENT ON FUNCTION incload_create_job(text, text, text, text, text, text[], text, jsonb) IS
 'create a job that loads source into target; what is left out is chosen as incload_suggest says';
 
 CREATE FUNCTION incload_alter_job(
     job text, source text DEFAULT NULL, target text DEFAULT NULL, strategy text DEFAULT NULL,
-    watermark text DEFAULT NULL, key text[] DEFAULT NULL, options jsonb DEFAULT NULL,
-    owner text DEFAULT NULL)
+    watermark text DEFAULT NULL, key text[] DEFAULT NULL,
+    schedule text DEFAULT NULL, options jsonb DEFAULT NULL, owner text DEFAULT NULL)
 RETURNS incload.job LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_alter_job';
-COMMENT ON FUNCTION incload_alter_job(text, text, text, text, text, text[], jsonb, text) IS
+COMMENT ON FUNCTION incload_alter_job(text, text, text, text, text, text[], text, jsonb, text) IS
 'change a job; options are merged into those it has, and an option set to null goes back to its default';
 
 CREATE FUNCTION incload_pause(job text)
@@ -318,6 +365,32 @@ CREATE PROCEDURE incload_run_in_batches(job text)
 LANGUAGE C AS 'MODULE_PATHNAME', 'incload_run_in_batches';
 COMMENT ON PROCEDURE incload_run_in_batches(text) IS
 'run a job now and commit batch by batch; goes on where an earlier call was stopped';
+
+CREATE FUNCTION incload_start(job text)
+RETURNS bigint LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_start';
+COMMENT ON FUNCTION incload_start(text) IS
+'run a job in a background worker once this transaction commits; returns the run_id at once';
+
+CREATE FUNCTION incload_cancel(job text)
+RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_cancel';
+COMMENT ON FUNCTION incload_cancel(text) IS
+'cancel the run of a job that is under way; what it has committed stays';
+
+CREATE FUNCTION incload_worker_start()
+RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_worker_start';
+COMMENT ON FUNCTION incload_worker_start() IS
+'start a scheduler for the jobs of this database; false where there is one';
+REVOKE ALL ON FUNCTION incload_worker_start() FROM PUBLIC;
+
+CREATE FUNCTION incload_worker_stop()
+RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_worker_stop';
+COMMENT ON FUNCTION incload_worker_stop() IS
+'stop the scheduler of this database; runs that are under way go on';
+REVOKE ALL ON FUNCTION incload_worker_stop() FROM PUBLIC;
 
 CREATE FUNCTION incload_refresh(job text)
 RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE

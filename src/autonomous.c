@@ -12,7 +12,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/dsm.h"
 #include "storage/ipc.h"
@@ -23,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "autonomous.h"
+#include "background.h"
 #include "compat.h"
 #include "incload.h"
 
@@ -109,7 +109,7 @@ warn(const char *detail, const char *hint)
 bool
 autonomous_execute(const char *sql)
 {
-	BackgroundWorker worker = {0};
+	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 	dsm_segment *segment;
 	Request    *request;
@@ -126,17 +126,9 @@ autonomous_execute(const char *sql)
 	request->is_done = false;
 	strcpy(request->sql, sql);
 
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = UInt32GetDatum(dsm_segment_handle(segment));
-	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "incload", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "incload_autonomous_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "incload recorder", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "incload recorder", BGW_MAXLEN);
-
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+	background_describe(&worker, "incload recorder", "incload_autonomous_main", BGW_NEVER_RESTART,
+						UInt32GetDatum(dsm_segment_handle(segment)));
+	if (!background_start(&worker, &handle))
 	{
 		dsm_detach(segment);
 		warn("No background worker is free.", "Raise max_worker_processes.");

@@ -25,6 +25,7 @@ typedef struct Run
 	const Job  *job;
 	bool		is_full;		/* reads everything, and makes the target equal to it */
 	bool		in_batches;		/* commits after each batch */
+	void		(*commit) (void);	/* how, and begins the next transaction */
 	bool		is_locked;		/* holds the job's lock */
 	MemoryContext context;		/* outlives the commits */
 

@@ -140,17 +140,19 @@ names_from_array(const char *array)
 	return names;
 }
 
-Job *
-catalog_find_job(const char *name)
+/* the job of the row that a query finds, if it does */
+#define SELECT_JOB \
+	"SELECT job_id, job, owner, source, target, strategy, watermark, key," \
+	" options, search_path, enabled, target_oid, database, owner_oid, schedule" \
+	" FROM incload.job_store WHERE "
+
+static Job *
+find_job(const char *query, const char *param)
 {
-	const char *params[1] = {name};
-	TextRows   *rows;
+	TextRows   *rows = catalog_query(query, 1, &param);
 	char	  **v;
 	Job		   *job;
 
-	rows = catalog_query("SELECT job_id, job, owner, source, target, strategy, watermark, key,"
-						 " options, search_path, enabled, target_oid, database, owner_oid"
-						 " FROM incload.job_store WHERE job = $1", 1, params);
 	if (rows->nrows == 0)
 		return NULL;
 	v = rows->value[0];
@@ -171,11 +173,24 @@ catalog_find_job(const char *name)
 	job->enabled = v[10][0] == 't';
 	job->stored_target = strtoul(v[11], NULL, 10);
 	job->stored_database = v[12];
+	job->schedule = v[14];
 	/* a role of the same name that is another one does not inherit the job */
 	if (strcmp(job->stored_database, role_database_identity()) == 0 &&
 		strtoul(v[13], NULL, 10) != job->owner)
 		job->owner = InvalidOid;
 	return job;
+}
+
+Job *
+catalog_find_job(const char *name)
+{
+	return find_job(SELECT_JOB "job = $1", name);
+}
+
+Job *
+catalog_find_job_by_id(int64 job_id)
+{
+	return find_job(SELECT_JOB "job_id = $1::bigint", psprintf(INT64_FORMAT, job_id));
 }
 
 void
@@ -214,20 +229,21 @@ job_params(const Job *job, const char **params)
 	params[10] = names_to_array(job->key);
 	params[11] = JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json));
 	params[12] = job->search_path;
+	params[13] = job->schedule;
 }
 
 bool
 catalog_insert_job(Job *job)
 {
-	const char *params[13];
+	const char *params[14];
 	TextRows   *rows;
 
 	job_params(job, params);
 	rows = catalog_query("INSERT INTO incload.job_store (job, owner, owner_oid, source, source_oid,"
-						 " target, target_oid, database, strategy, watermark, key, options, search_path)"
+						 " target, target_oid, database, strategy, watermark, key, options, search_path, schedule)"
 						 " VALUES ($1, $2::name, $3::oid, $4, $5::oid, $6, $7::oid, $8, $9, $10,"
-						 " $11::text[], $12::jsonb, $13) ON CONFLICT (job) DO NOTHING RETURNING job_id",
-						 13, params);
+						 " $11::text[], $12::jsonb, $13, $14) ON CONFLICT (job) DO NOTHING RETURNING job_id",
+						 14, params);
 	if (rows->nrows == 0)
 		return false;
 	job->id = strtoll(rows->value[0][0], NULL, 10);
@@ -239,15 +255,15 @@ catalog_insert_job(Job *job)
 void
 catalog_update_job(const Job *job)
 {
-	const char *params[14];
+	const char *params[15];
 
 	job_params(job, params);
-	params[13] = psprintf(INT64_FORMAT, job->id);
+	params[14] = psprintf(INT64_FORMAT, job->id);
 	catalog_query("UPDATE incload.job_store SET job = $1, owner = $2::name, owner_oid = $3::oid,"
 				  " source = $4, source_oid = $5::oid, target = $6, target_oid = $7::oid,"
 				  " database = $8, strategy = $9, watermark = $10, key = $11::text[],"
-				  " options = $12::jsonb, search_path = $13, altered_at = clock_timestamp()"
-				  " WHERE job_id = $14::bigint", 14, params);
+				  " options = $12::jsonb, search_path = $13, schedule = $14,"
+				  " altered_at = clock_timestamp() WHERE job_id = $15::bigint", 15, params);
 }
 
 void
@@ -366,6 +382,15 @@ catalog_event(const Job *job, const char *code, const char *message, const char 
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
 				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
 				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, params);
+}
+
+void
+catalog_page(const Job *job, const char *code, const char *message)
+{
+	const char *params[5] = {psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message};
+
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message)"
+				  " VALUES ($1::bigint, $2, $3::name, 'page', $4, $5)", 5, params);
 }
 
 void

@@ -44,6 +44,7 @@ extern Datum catalog_run_row(int64 run_id);
 
 /* the stored job of that name, source and target not yet looked up; NULL if there is none */
 extern Job *catalog_find_job(const char *name);
+extern Job *catalog_find_job_by_id(int64 job_id);
 
 /* names of all jobs, for a message that offers the nearest */
 extern List *catalog_job_names(void);
@@ -74,6 +75,9 @@ extern int64 catalog_next_run_id(void);
 /* records what happened to a job; details is the text of a JSON object or NULL */
 extern void catalog_event(const Job *job, const char *code, const char *message,
 						  const char *details);
+
+/* what somebody has to look at now */
+extern void catalog_page(const Job *job, const char *code, const char *message);
 
 /* a ticket for what goes on from run to run: recorded once for each "cause" */
 extern void catalog_event_once(const Job *job, const char *code, const char *cause,

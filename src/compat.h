@@ -75,6 +75,18 @@
 #define compat_table_ownercheck(table, role) pg_class_ownercheck(table, role)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define compat_database_ownercheck(database, role) object_ownercheck(DatabaseRelationId, database, role)
+#else
+#define compat_database_ownercheck(database, role) pg_database_ownercheck(database, role)
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#define compat_extension_ownercheck(extension, role) object_ownercheck(ExtensionRelationId, extension, role)
+#else
+#define compat_extension_ownercheck(extension, role) pg_extension_ownercheck(extension, role)
+#endif
+
 /* 16 keeps the rights that a statement needs beside its range table, and not in it */
 #if PG_VERSION_NUM >= 160000
 #define compat_item_perms(item) ((item)->p_perminfo)
@@ -105,6 +117,24 @@
 
 /* from 18 a deferred trigger fires as the role that queued it */
 #define COMPAT_DEFERRED_TRIGGERS_KEEP_ROLE (PG_VERSION_NUM >= 180000)
+
+/* 19 names a tranche of locks when it is made; before, each process that uses it does */
+#if PG_VERSION_NUM >= 190000
+#define compat_new_tranche(name) LWLockNewTrancheId(name)
+#define compat_register_tranche(tranche, name) ((void) 0)
+#else
+#define compat_new_tranche(name) LWLockNewTrancheId()
+#define compat_register_tranche(tranche, name) LWLockRegisterTranche(tranche, name)
+#endif
+
+/* before 17 a worker can be nobody who may not log in */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_WORKER_NEEDS_LOGIN false
+#define COMPAT_WORKER_FLAGS BGWORKER_BYPASS_ROLELOGINCHECK
+#else
+#define COMPAT_WORKER_NEEDS_LOGIN true
+#define COMPAT_WORKER_FLAGS 0
+#endif
 
 /* waits have names of their own from 17 */
 #if PG_VERSION_NUM >= 170000

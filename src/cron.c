@@ -512,6 +512,12 @@ cron_parse(const char *text)
 	return line;
 }
 
+bool
+cron_has_zone(const CronLine *line)
+{
+	return line->zone != NULL;
+}
+
 TimestampTz
 cron_next(const CronLine *line, TimestampTz after)
 {

@@ -24,6 +24,9 @@ extern bool cron_is_meant(const char *text);
  */
 extern CronLine *cron_parse(const char *text);
 
+/* does it name a time zone? */
+extern bool cron_has_zone(const CronLine *line);
+
 /*
  * The first time of the line that is later than "after", which must be finite,
  * in the line's time zone or else in that of the session at the time of this

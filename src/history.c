@@ -15,14 +15,16 @@
 #include "history.h"
 
 RunRecord *
-history_begin(const Job *job, const char *kind)
+history_begin(const Job *job, const char *kind, int64 run_id)
 {
 	RunRecord  *record = palloc0(sizeof(RunRecord));
 
-	record->run_id = catalog_next_run_id();
+	record->run_id = run_id ? run_id : catalog_next_run_id();
 	record->job = job;
 	record->kind = kind;
 	record->status = "running";
+	record->trigger = "manual";
+	record->attempt = 1;
 	record->started_at = GetCurrentTimestamp();
 	return record;
 }
@@ -83,9 +85,10 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 	PUT_FIXED("job", "text", job->name);
 	PUT_FIXED("owner", "name", job->owner_name);
 	PUT_FIXED("kind", "text", record->kind);
-	PUT_FIXED("trigger", "text", "manual");
+	PUT_FIXED("trigger", "text", record->trigger);
+	PUT_FIXED("attempt", "int4", number(record->attempt));
 	PUT_FIXED("started_at", "timestamptz", pstrdup(timestamptz_to_str(record->started_at)));
-	PUT_FIXED("pid", "int4", number(MyProcPid));
+	PUT("pid", "int4", number(MyProcPid));
 	PUT("status", "text", record->status);
 	PUT("finished_at", "timestamptz", record->is_finished
 		? pstrdup(timestamptz_to_str(GetCurrentTimestamp())) : NULL);
@@ -146,8 +149,8 @@ stop_statement(const RunRecord *record, const char *code)
 					number(record->run_id), quote_literal_cstr(code), quote_literal_cstr(record->error));
 }
 
-void
-history_write_outside(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
+static void
+note_failure(RunRecord *record, const char *status, const ErrorData *error)
 {
 	record->status = status;
 	record->is_finished = true;
@@ -155,17 +158,120 @@ history_write_outside(RunRecord *record, const char *status, const ErrorData *er
 	record->error = error->detail ? psprintf("%s\n%s", error->message, error->detail)
 		: pstrdup(error->message);
 	record->hint = error->hint ? pstrdup(error->hint) : NULL;
+}
+
+void
+history_write_outside(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
+{
+	note_failure(record, status, error);
 	autonomous_execute(psprintf("%s%s%s", write_statement(record, NULL, NULL), stop ? "; " : "",
 								stop ? stop_statement(record, stop) : ""));
 }
 
 void
-history_close_dead(const Job *job)
+history_write_failure(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
 {
-	const char *params[1] = {psprintf(INT64_FORMAT, job->id)};
+	note_failure(record, status, error);
+	history_write(record);
+	if (stop)
+		catalog_query(stop_statement(record, stop), 0, NULL);
+}
 
-	catalog_query("UPDATE incload.run_store SET status = 'failed', finished_at = clock_timestamp(),"
-				  " sqlstate = '57P01', error = 'the session or the server ended during the run',"
-				  " hint = 'Run the job again: it goes on from its checkpoint.'"
-				  " WHERE job_id = $1::bigint AND status = 'running'", 1, params);
+void
+history_cancel_start(int64 run_id)
+{
+	const char *params[1] = {number(run_id)};
+
+	catalog_query("UPDATE incload.run_store SET status = 'cancelled', finished_at = clock_timestamp(),"
+				  " sqlstate = '57014', error = 'the run was cancelled before it began'"
+				  " WHERE run_id = $1::bigint AND status = 'running'", 1, params);
+}
+
+static RunRecord *
+scheduled_record(const Job *job, int attempt, const char *status)
+{
+	RunRecord  *record = history_begin(job, job->strategy == STRATEGY_FULL ? "full" : "incremental", 0);
+
+	record->trigger = "schedule";
+	record->attempt = attempt;
+	record->status = status;
+	record->is_finished = true;
+	return record;
+}
+
+void
+history_write_skipped(const Job *job, int attempt, const char *reason)
+{
+	RunRecord  *record = scheduled_record(job, attempt, "skipped");
+
+	record->error = psprintf("the run was left out: %s", reason);
+	history_write(record);
+}
+
+void
+history_write_refused(const Job *job, int attempt, const char *error, const char *hint)
+{
+	RunRecord  *record = scheduled_record(job, attempt, "failed");
+
+	record->sqlstate = "55000";
+	record->error = pstrdup(error);
+	record->hint = pstrdup(hint);
+	history_write(record);
+}
+
+#define CLOSE_DEAD \
+	"UPDATE incload.run_store u SET status = 'failed', finished_at = clock_timestamp()," \
+	" sqlstate = '57P01', error = 'the session or the server ended during the run'," \
+	" hint = 'Run the job again: it goes on from its checkpoint.'" \
+	" WHERE status = 'running'"
+
+void
+history_write_lost(const Job *job, int attempt)
+{
+	const char *params[1] = {number(job->id)};
+	RunRecord  *record;
+
+	if (catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND trigger = 'schedule' RETURNING 1",
+					  1, params)->nrows > 0)
+		return;
+	record = scheduled_record(job, attempt, "failed");
+	record->sqlstate = "57P01";
+	record->error = "the background worker ended before the run began";
+	record->hint = "The server log says why.";
+	history_write(record);
+}
+
+void
+history_close_dead(const Job *job, int64 run_id)
+{
+	const char *params[2] = {number(job->id), number(run_id)};
+
+	catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND run_id <> $2::bigint", 2, params);
+}
+
+void
+history_close_all_dead(void)
+{
+	/* objsubid 73: the advisory lock that a run holds, see run.c */
+	catalog_query(CLOSE_DEAD " AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'"
+				  "  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+				  "  AND l.objsubid = 73 AND l.classid = (u.job_id >> 32)::oid"
+				  "  AND l.objid = (u.job_id & 4294967295)::oid)", 0, NULL);
+}
+
+int
+history_prune(int64 minutes, int limit)
+{
+	const char *params[2] = {number(minutes), number(limit)};
+	int			pruned;
+
+	pruned = catalog_query("DELETE FROM incload.run_store WHERE run_id IN (SELECT u.run_id FROM incload.run_store u"
+						   " WHERE u.started_at < now() - $1::bigint * interval '1 minute' AND u.status <> 'running'"
+						   " AND (u.run_id < (SELECT max(s.run_id) FROM incload.run_store s"
+						   "   WHERE s.job_id = u.job_id AND s.status = 'succeeded')"
+						   "  OR NOT EXISTS (SELECT FROM incload.job_store j WHERE j.job_id = u.job_id))"
+						   " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
+	return pruned + catalog_query("DELETE FROM incload.event_store WHERE event_id IN (SELECT e.event_id"
+								  " FROM incload.event_store e WHERE e.at < now() - $1::bigint * interval '1 minute'"
+								  " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 }

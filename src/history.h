@@ -19,6 +19,8 @@ typedef struct RunRecord
 	const Job  *job;
 	const char *kind;			/* incremental, full */
 	const char *status;			/* running, succeeded, failed, cancelled, skipped */
+	const char *trigger;		/* who has asked for it: manual, start, schedule */
+	int			attempt;		/* from 1, for a run that is retried */
 	TimestampTz started_at;
 	bool		is_finished;
 	char	   *watermark_from; /* text, or NULL */
@@ -34,8 +36,8 @@ typedef struct RunRecord
 	char	   *hint;
 } RunRecord;
 
-/* a new record with its number; nothing is written */
-extern RunRecord *history_begin(const Job *job, const char *kind);
+/* a new record, with a number of its own if run_id is 0; nothing is written */
+extern RunRecord *history_begin(const Job *job, const char *kind, int64 run_id);
 
 /* writes the record as it is now, inside this transaction */
 extern void history_write(const RunRecord *record);
@@ -48,7 +50,29 @@ extern void history_write(const RunRecord *record);
 extern void history_write_outside(RunRecord *record, const char *status, const ErrorData *error,
 								  const char *stop);
 
-/* runs of this job that are on record as running have died: nobody holds its lock */
-extern void history_close_dead(const Job *job);
+/* the same inside this transaction, for a background worker, which has ended the other one */
+extern void history_write_failure(RunRecord *record, const char *status, const ErrorData *error,
+								  const char *stop);
+
+/* a run that incload_start() has promised, and that was cancelled before it began */
+extern void history_cancel_start(int64 run_id);
+
+/* a scheduled run that was left out, and why */
+extern void history_write_skipped(const Job *job, int attempt, const char *reason);
+
+/* a scheduled run that no worker can be started for */
+extern void history_write_refused(const Job *job, int attempt, const char *error, const char *hint);
+
+/* a scheduled run whose worker ended without a word: closes its record, or writes one */
+extern void history_write_lost(const Job *job, int attempt);
+
+/* runs of this job, but for this one, that are on record as running have died: nobody holds its lock */
+extern void history_close_dead(const Job *job, int64 run_id);
+
+/* the same for all jobs, when a scheduler begins: whose lock nobody holds */
+extern void history_close_all_dead(void);
+
+/* takes at most "limit" runs and events out that are older than that, but for what a job's status needs; how many */
+extern int	history_prune(int64 minutes, int limit);
 
 #endif							/* INCLOAD_HISTORY_H */

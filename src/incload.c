@@ -7,15 +7,39 @@
 #include <limits.h>
 
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "compat.h"
 #include "connection.h"
+#include "database_hook.h"
 #include "incload.h"
+#include "launcher.h"
+#include "slots.h"
 
 PG_MODULE_MAGIC;
 
+char	   *incload_databases;
+int			incload_max_workers;
+int			incload_naptime;
+int			incload_run_retention;
+
 void		_PG_init(void);
+
+static bool
+check_databases(char **value, void **extra, GucSource source)
+{
+	char	   *list = pstrdup(*value);
+	List	   *names;
+	bool		is_good = SplitGUCList(list, ',', &names);
+
+	if (!is_good)
+		GUC_check_errdetail("List syntax is invalid.");
+	list_free(names);
+	pfree(list);
+	return is_good;
+}
 
 void
 _PG_init(void)
@@ -25,7 +49,43 @@ _PG_init(void)
 							"0 keeps none.",
 							&connection_idle_timeout, 10 * 60 * 1000, 0, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomStringVariable("incload.databases",
+							   "Lists the databases in which jobs run by their schedules.",
+							   "* is each that has the extension. Takes preloading.",
+							   &incload_databases, "*",
+							   PGC_SIGHUP, GUC_LIST_INPUT, check_databases, NULL, NULL);
+	DefineCustomIntVariable("incload.max_workers",
+							"Sets how many scheduled jobs run at once on this server.",
+							"Each takes one of max_worker_processes.",
+							&incload_max_workers, 4, 1, 1024,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("incload.naptime",
+							"Sets how often the schedulers look for jobs that are due.",
+							NULL,
+							&incload_naptime, 1000, 10, 60 * 60 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("incload.run_retention",
+							"Sets how long the history of runs and events is kept.",
+							"0 keeps it for ever.",
+							&incload_run_retention, 90 * 24 * 60, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("incload");
+	database_hook_install();
+	if (process_shared_preload_libraries_in_progress)
+	{
+		slots_preload();
+		launcher_register();
+	}
+}
+
+uint32
+incload_wait_event_idle(void)
+{
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = compat_wait_event("IncloadIdle");
+	return event;
 }
 
 uint32

@@ -8,4 +8,13 @@
 /* the wait event under which incload waits for a source */
 extern uint32 incload_wait_event_source(void);
 
+/* under which a background worker waits for something to do */
+extern uint32 incload_wait_event_idle(void);
+
+/* settings */
+extern char *incload_databases;	/* a list, or * for each that has the extension */
+extern int	incload_max_workers;	/* runners at once */
+extern int	incload_naptime;	/* milliseconds */
+extern int	incload_run_retention;	/* minutes; 0 for ever */
+
 #endif							/* INCLOAD_H */

@@ -38,6 +38,7 @@ typedef struct Job
 	Jsonb	   *options_json;
 	JobOptions *options;
 	char	   *search_path;
+	char	   *schedule;		/* see agenda_schedule(); NULL: only when called */
 	bool		enabled;
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */

@@ -19,6 +19,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
+#include "agenda.h"
 #include "catalog.h"
 #include "compat.h"
 #include "job.h"
@@ -26,6 +27,8 @@
 #include "names.h"
 #include "role.h"
 #include "run.h"
+#include "runner.h"
+#include "slots.h"
 
 /* a name that can stand in messages, lock listings and metrics without quoting trouble */
 static void
@@ -123,10 +126,32 @@ refuse_in_recovery(const char *function)
 	PreventCommandDuringRecovery(function);
 }
 
+/* a schedule that was given; 'none' stands for none */
+static void
+set_schedule(Job *job, const char *schedule)
+{
+	if (schedule)
+		job->schedule = pg_strcasecmp(schedule, "none") == 0 ? NULL : agenda_schedule(schedule);
+}
+
+/* a job with a schedule is run by a worker, as its owner */
+static void
+require_runnable(const Job *job)
+{
+	if (job->schedule == NULL)
+		return;
+	runner_require_login(job->owner, job->owner_name);
+	if (!slots_has(SLOT_SCHEDULER, MyDatabaseId))
+		ereport(NOTICE,
+				(errmsg("no scheduler runs in this database"),
+				 errdetail("The schedule of job \"%s\" holds once there is one.", job->name),
+				 errhint("Set shared_preload_libraries = 'incload' and restart the server, or SELECT incload_worker_start();")));
+}
+
 PG_FUNCTION_INFO_V1(incload_create_job);
 
 /*
- * incload_create_job(job, source, target, strategy, watermark, key, options) → incload.job
+ * incload_create_job(job, source, target, strategy, watermark, key, schedule, options) → incload.job
  *		Creates a job owned by the current user. A key that is an empty array
  *		means that there is none, where NULL has one looked for.
  */
@@ -150,17 +175,22 @@ incload_create_job(PG_FUNCTION_ARGS)
 		job->strategy = strategy_parse(strategy);
 	job->watermark = text_arg(fcinfo, 4);
 	job->key = names_arg(fcinfo, 5);
+	set_schedule(job, text_arg(fcinfo, 6));
 	job->options_json = empty_object();
-	if (!PG_ARGISNULL(6))
-		job->options_json = options_merge(job->options_json, PG_GETARG_JSONB_P(6));
+	if (!PG_ARGISNULL(7))
+		job->options_json = options_merge(job->options_json, PG_GETARG_JSONB_P(7));
 	job->options = options_parse(job->options_json);
 	job->search_path = pstrdup(namespace_search_path);
 	job->enabled = true;
 
+	require_runnable(job);
 	job_try_out(job, strategy != NULL, !PG_ARGISNULL(5));
 	/* another session may have been quicker */
 	if (!catalog_insert_job(job))
 		report_taken(job->name);
+	agenda_require_order(job);
+	if (job->schedule)
+		agenda_enter(job);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
 											   strategy_name(job->strategy)), NULL);
@@ -234,8 +264,8 @@ changes_rows(const JobOptions *old, const JobOptions *new)
 PG_FUNCTION_INFO_V1(incload_alter_job);
 
 /*
- * incload_alter_job(job, source, target, strategy, watermark, key, options, owner) → incload.job
- *		Changes what is given and leaves the rest. Where source, target,
+ * incload_alter_job(job, source, target, strategy, watermark, key, schedule, options, owner) → incload.job
+ *		Changes what is given and leaves the rest; the schedule 'none' takes it away. Where source, target,
  *		strategy, watermark or key change, the next run reads everything again.
  */
 Datum
@@ -247,7 +277,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 
 	refuse_in_recovery("incload_alter_job()");
 	old = job_load(name);
-	run_lock(old, false);
+	run_lock_to_change(old);
 	old = job_reload(old);
 	job = memcpy(palloc(sizeof(Job)), old, sizeof(Job));
 
@@ -263,18 +293,23 @@ incload_alter_job(PG_FUNCTION_ARGS)
 		job->watermark = NULL;
 	if (!PG_ARGISNULL(5))
 		job->key = names_arg(fcinfo, 5);
-	if (!PG_ARGISNULL(6))
+	set_schedule(job, text_arg(fcinfo, 6));
+	if (!PG_ARGISNULL(7))
 	{
-		job->options_json = options_merge(old->options_json, PG_GETARG_JSONB_P(6));
+		job->options_json = options_merge(old->options_json, PG_GETARG_JSONB_P(7));
 		job->options = options_parse(job->options_json);
 	}
-	if (!PG_ARGISNULL(7))
-		change_owner(job, text_arg(fcinfo, 7));
+	if (!PG_ARGISNULL(8))
+		change_owner(job, text_arg(fcinfo, 8));
 	else
 		job_require_owner(job);
 
+	require_runnable(job);
 	job_try_out(job, true, true);
 	catalog_update_job(job);
+	agenda_require_order(job);
+	if (!same_text(old->schedule, job->schedule))
+		agenda_enter(job);
 	if (changes_reading(old, job))
 	{
 		catalog_reset_checkpoint(job->id);
@@ -302,6 +337,8 @@ set_enabled(FunctionCallInfo fcinfo, bool enabled)
 	if (job->enabled != enabled)
 	{
 		catalog_set_enabled(job->id, enabled);
+		if (enabled)
+			agenda_forgive(job->id);
 		catalog_event(job, enabled ? "job_resumed" : "job_paused",
 					  psprintf("job %s was %s", job->name, enabled ? "resumed" : "paused"), NULL);
 	}
@@ -346,7 +383,7 @@ incload_accept_source(PG_FUNCTION_ARGS)
 
 	refuse_in_recovery("incload_accept_source()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	run_lock(job, false);
+	run_lock_to_change(job);
 	row = catalog_read_checkpoint(job->id, true);
 	details = psprintf("{\"epoch\": \"%s\"}", row->epoch ? row->epoch : "");
 	row->epoch = NULL;
@@ -373,7 +410,7 @@ incload_drop_job(PG_FUNCTION_ARGS)
 
 	refuse_in_recovery("incload_drop_job()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	run_lock(job, false);
+	run_lock_to_change(job);
 	catalog_event(job, "job_dropped", psprintf("job %s was dropped", job->name), NULL);
 	catalog_delete_job(job->id);
 	PG_RETURN_VOID();

@@ -23,7 +23,8 @@ typedef enum OptionForm
 {
 	OPTION_TEXT,				/* char *: any string but an empty one */
 	OPTION_CHOICE,				/* int: one of a list of words */
-	OPTION_ROWS,				/* int64: a whole number from 1 */
+	OPTION_ROWS,				/* int64: a whole number of rows from 1 */
+	OPTION_TIMES,				/* int64: a whole number from 0 */
 	OPTION_SWITCH,				/* bool: true or false */
 	OPTION_NAMES,				/* List of char *: an array of strings */
 	OPTION_EXPRESSIONS,			/* List of Transform *: an object of strings */
@@ -89,12 +90,21 @@ static const OptionRule rules[] = {
 	"longest time for a run, and for each statement at the source"},
 	{"lock_timeout", OPTION_DURATION, PLACE(lock_timeout), {0}, 0, "none",
 	"longest wait for a lock, here and at the source"},
+	{"depends_on", OPTION_NAMES, PLACE(depends_on), {0}, 0, "none",
+	"jobs that must have succeeded first in the same round, or a scheduled run is skipped"},
+	{"retry_limit", OPTION_TIMES, PLACE(retry_limit), {0}, 3, "3",
+	"how often a scheduled run that failed by a passing fault is tried again before its next time"},
+	{"retry_delay", OPTION_DURATION, PLACE(retry_delay), {0}, 30000, "30 seconds",
+	"how long after the first such failure; twice as long after each further one, up to 15 minutes"},
+	{"pause_after", OPTION_TIMES, PLACE(pause_after), {0}, 10, "10",
+	"failures in a row by lasting faults after which a scheduled job pauses itself; 0 for never"},
 };
 
 static const char *const form_names[] = {
 	[OPTION_TEXT] = "text",
 	[OPTION_CHOICE] = "choice",
 	[OPTION_ROWS] = "integer",
+	[OPTION_TIMES] = "integer",
 	[OPTION_SWITCH] = "boolean",
 	[OPTION_NAMES] = "text[]",
 	[OPTION_EXPRESSIONS] = "object",
@@ -201,16 +211,15 @@ parse_choice(const OptionRule *rule, JsonbValue *value)
 }
 
 static int64
-parse_rows(const OptionRule *rule, JsonbValue *value)
+parse_number(const OptionRule *rule, JsonbValue *value, int64 least, int64 most, const char *wanted)
 {
-	const char *wanted = "a whole number of rows, at least 1";
 	char	   *text = scalar_text(rule, value, wanted);
 	char	   *end;
 	int64		number;
 
 	errno = 0;
 	number = strtoll(text, &end, 10);
-	if (errno != 0 || *end != '\0' || number < 1)
+	if (errno != 0 || *end != '\0' || number < least || number > most)
 		bad_value(rule, wanted);
 	return number;
 }
@@ -248,7 +257,7 @@ parse_switch(const OptionRule *rule, JsonbValue *value)
 static List *
 parse_names(const OptionRule *rule, JsonbValue *value)
 {
-	const char *wanted = "an array of column names";
+	const char *wanted = "an array of names";
 	List	   *names = NIL;
 	JsonbIterator *it;
 	JsonbValue	element;
@@ -309,7 +318,10 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 			*(int *) place = parse_choice(rule, value);
 			break;
 		case OPTION_ROWS:
-			*(int64 *) place = parse_rows(rule, value);
+			*(int64 *) place = parse_number(rule, value, 1, PG_INT64_MAX, "a whole number of rows, at least 1");
+			break;
+		case OPTION_TIMES:
+			*(int64 *) place = parse_number(rule, value, 0, 1000, "a whole number from 0 to 1000");
 			break;
 		case OPTION_SWITCH:
 			*(bool *) place = parse_switch(rule, value);
@@ -347,7 +359,8 @@ options_parse(Jsonb *json)
 	const OptionRule *rule = NULL;
 
 	for (int i = 0; i < lengthof(rules); i++)
-		if (rules[i].form == OPTION_ROWS || rules[i].form == OPTION_DURATION)
+		if (rules[i].form == OPTION_ROWS || rules[i].form == OPTION_TIMES ||
+			rules[i].form == OPTION_DURATION)
 			*(int64 *) ((char *) options + rules[i].place) = rules[i].preset;
 	if (json == NULL)
 		return options;

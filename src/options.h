@@ -81,6 +81,10 @@ typedef struct JobOptions
 	char	   *post_sql;
 	int64		statement_timeout;	/* milliseconds, 0 for none */
 	int64		lock_timeout;	/* milliseconds, 0 for none */
+	List	   *depends_on;		/* of char *: names of jobs */
+	int64		retry_limit;
+	int64		retry_delay;	/* milliseconds */
+	int64		pause_after;	/* failures in a row */
 } JobOptions;
 
 /*

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_extension.h"
 #include "access/genam.h"
 #include "access/htup_details.h"
@@ -23,6 +24,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/syscache.h"
 
 #include "compat.h"
 #include "role.h"
@@ -66,6 +68,19 @@ role_extension_owner(void)
 				 errmsg("extension \"incload\" is not created in this database"),
 				 errhint("Run CREATE EXTENSION incload.")));
 	return owner;
+}
+
+bool
+role_can_login(Oid role)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	bool		can_login;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+	ReleaseSysCache(tuple);
+	return can_login;
 }
 
 void

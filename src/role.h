@@ -18,6 +18,9 @@ typedef struct RoleBracket
 /* the owner of the extension, who owns and alone writes schema incload */
 extern Oid	role_extension_owner(void);
 
+/* false for a role that is gone, too */
+extern bool role_can_login(Oid role);
+
 /* act as the extension's owner, with nothing but pg_catalog in the search_path */
 extern void role_enter_catalog(RoleBracket *bracket);
 

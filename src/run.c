@@ -26,12 +26,15 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "agenda.h"
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
+#include "fault.h"
 #include "history.h"
 #include "role.h"
 #include "run.h"
@@ -49,14 +52,24 @@ job_locktag(const Job *job, LOCKTAG *tag)
 						 JOB_LOCK_CLASS);
 }
 
-void
-run_lock(const Job *job, bool for_session)
+/* the PID of whoever runs the job, NULL for a prepared transaction; no row for nobody */
+static TextRows *
+find_holder(const Job *job)
 {
-	LOCKTAG		tag;
-	const char *params[3];
-	TextRows   *holder;
+	const char *params[3] = {
+		psprintf("%u", MyDatabaseId), psprintf("%u", (uint32) (job->id >> 32)),
+		psprintf("%u", (uint32) job->id)
+	};
 
-	/* the lock does not keep a session from itself: a run's own SQL can call */
+	return catalog_query("SELECT l.pid FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted"
+						 " AND l.database = $1::oid AND l.classid = $2::oid AND l.objid = $3::oid"
+						 " AND l.objsubid = 73", 3, params);
+}
+
+/* the lock does not keep a session from itself: a run's own SQL can call */
+static void
+require_not_inside(const Job *job)
+{
 	for (Run *run = innermost; run != NULL; run = run->outer)
 		if (run->job->id == job->id)
 			ereport(ERROR,
@@ -64,17 +77,35 @@ run_lock(const Job *job, bool for_session)
 					 errmsg("job \"%s\" is already running", job->name),
 					 errdetail("Its own run has called it: in pre_sql or post_sql, a trigger or a view."),
 					 errhint("A job does not overlap itself; take the call out of what the run executes.")));
+}
 
+void
+run_lock_to_change(const Job *job)
+{
+	LOCKTAG		tag;
+
+	require_not_inside(job);
+	job_locktag(job, &tag);
+	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		return;
+	ereport(NOTICE,
+			(errmsg("waiting for the run of job \"%s\" to end", job->name),
+			 errhint("SELECT incload_cancel(%s) in another session ends it at once.", quote_literal_cstr(job->name))));
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+void
+run_lock(const Job *job, bool for_session)
+{
+	LOCKTAG		tag;
+	TextRows   *holder;
+
+	require_not_inside(job);
 	job_locktag(job, &tag);
 	if (LockAcquire(&tag, ExclusiveLock, for_session, true) != LOCKACQUIRE_NOT_AVAIL)
 		return;
 
-	params[0] = psprintf("%u", MyDatabaseId);
-	params[1] = psprintf("%u", (uint32) (job->id >> 32));
-	params[2] = psprintf("%u", (uint32) job->id);
-	holder = catalog_query("SELECT l.pid FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted"
-						   " AND l.database = $1::oid AND l.classid = $2::oid AND l.objid = $3::oid"
-						   " AND l.objsubid = 73", 3, params);
+	holder = find_holder(job);
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("job \"%s\" is already running", job->name),
@@ -83,6 +114,24 @@ run_lock(const Job *job, bool for_session)
 			 ? errdetail("The run is in the process with PID %s.", holder->value[0][0])
 			 : errdetail("The run is in a prepared transaction, which pg_prepared_xacts shows."),
 			 errhint("A job does not overlap itself; SELECT * FROM incload.status shows what it does.")));
+}
+
+void
+run_require_idle(const Job *job)
+{
+	LOCKTAG		tag;
+
+	run_lock(job, false);
+	job_locktag(job, &tag);
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+int
+run_holder(const Job *job)
+{
+	TextRows   *holder = find_holder(job);
+
+	return holder->nrows && holder->value[0][0] ? atoi(holder->value[0][0]) : 0;
 }
 
 static void
@@ -139,8 +188,7 @@ run_to_end(Run *run)
 		more = run_batch(run);
 		if (run->in_batches)
 		{
-			SPI_commit();
-			EnsurePortalSnapshotExists();
+			run->commit();
 			run_report_batch(run, !more);
 		}
 		run->committed = run->record->counts;
@@ -153,15 +201,14 @@ run_to_end(Run *run)
 }
 
 /*
- * The end of a run that failed: counts go back to what is committed, and the
- * record is written by somebody else's transaction. Throws the error again.
+ * The end of a run that failed: counts go back to what is committed. Takes the
+ * error off the stack and returns it.
  */
-static void
-record_failure(Run *run)
+static ErrorData *
+take_failure(Run *run)
 {
 	RunRecord  *record = run->record;
 	ErrorData  *error;
-	const char *status;
 
 	MemoryContextSwitchTo(run->context);
 	error = CopyErrorData();
@@ -181,10 +228,30 @@ record_failure(Run *run)
 		record->rows_read = 0;
 		record->batches = 0;
 	}
-	status = !run->is_locked ? "skipped"
+	return error;
+}
+
+static const char *
+failure_status(const Run *run, const ErrorData *error)
+{
+	return !run->is_locked ? "skipped"
 		: error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
-	history_write_outside(record, status, error,
-						  error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ? run->stop_event : NULL);
+}
+
+/* the event of a failure that somebody has to decide about; NULL for any other */
+static const char *
+failure_event(const Run *run, const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ? run->stop_event : NULL;
+}
+
+/* the record of a failed run is written by somebody else's transaction; throws the error again */
+static void
+record_failure(Run *run)
+{
+	ErrorData  *error = take_failure(run);
+
+	history_write_outside(run->record, failure_status(run, error), error, failure_event(run, error));
 	ReThrowError(error);
 }
 
@@ -215,7 +282,7 @@ lock_job(Run *run)
 	run->record->kind = run->is_full ? "full" : "incremental";
 	run->outer = innermost;
 	innermost = run;
-	history_close_dead(run->job);
+	history_close_dead(run->job, run->record->run_id);
 	if (run->job->enabled)
 		return true;
 	ereport(NOTICE,
@@ -241,17 +308,16 @@ end_run(Run *run, TimestampTz timeout)
 }
 
 static Run *
-new_run(const char *name, MemoryContext context, bool refresh, bool in_batches)
+new_run(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 run_id)
 {
 	Run		   *run = palloc0(sizeof(Run));
-	Job		   *job = job_load(name);
 
 	refuse_without_writes(job);
 	run->context = context;
 	run->job = job;
 	run->is_full = refresh || job->strategy == STRATEGY_FULL;
 	run->in_batches = in_batches;
-	run->record = history_begin(job, run->is_full ? "full" : "incremental");
+	run->record = history_begin(job, run->is_full ? "full" : "incremental", run_id);
 	return run;
 }
 
@@ -266,7 +332,7 @@ run_in_transaction(const char *name, bool refresh)
 	int64		run_id;
 
 	MemoryContextSwitchTo(context);
-	run = new_run(name, context, refresh, false);
+	run = new_run(job_load(name), context, refresh, false, 0);
 	timeout = start_timeout(run->job);
 	PG_TRY();
 	{
@@ -321,6 +387,26 @@ incload_refresh(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(catalog_run_row(run_id));
 }
 
+/* how a procedure commits */
+static void
+commit_procedure(void)
+{
+	SPI_commit();
+	EnsurePortalSnapshotExists();
+}
+
+/* from lock to history, committing after each batch */
+static void
+run_batches(Run *run)
+{
+	if (!lock_job(run))
+		return;
+	history_write(run->record);
+	run->commit();
+	job_require_whole(run->job);
+	run_to_end(run);
+}
+
 PG_FUNCTION_INFO_V1(incload_run_in_batches);
 
 /*
@@ -351,18 +437,12 @@ incload_run_in_batches(PG_FUNCTION_ARGS)
 	context = AllocSetContextCreate(PortalContext, "incload run", ALLOCSET_DEFAULT_SIZES);
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	MemoryContextSwitchTo(context);
-	run = new_run(text_to_cstring(PG_GETARG_TEXT_PP(0)), context, false, true);
+	run = new_run(job_load(text_to_cstring(PG_GETARG_TEXT_PP(0))), context, false, true, 0);
+	run->commit = commit_procedure;
 	timeout = start_timeout(run->job);
 	PG_TRY();
 	{
-		if (lock_job(run))
-		{
-			history_write(run->record);
-			SPI_commit();
-			EnsurePortalSnapshotExists();
-			job_require_whole(run->job);
-			run_to_end(run);
-		}
+		run_batches(run);
 	}
 	PG_CATCH();
 	{
@@ -374,4 +454,101 @@ incload_run_in_batches(PG_FUNCTION_ARGS)
 	SPI_finish();
 	MemoryContextDelete(context);
 	PG_RETURN_VOID();
+}
+
+void
+run_begin_work(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+void
+run_end_work(void)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+/* how a background worker commits */
+static void
+commit_worker(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	run_end_work();
+	run_begin_work();
+	MemoryContextSwitchTo(context);
+}
+
+/*
+ * The record of a run that failed in a background worker, which has no caller
+ * to tell: the server log has the error.
+ */
+static RunEnd
+end_failed(Run *run, const Task *task, char **message)
+{
+	ErrorData  *error;
+	const char *status;
+
+	EmitErrorReport();
+	error = take_failure(run);
+	status = failure_status(run, error);
+	AbortCurrentTransaction();
+	run_begin_work();
+	MemoryContextSwitchTo(run->context);
+	history_write_failure(run->record, status, error, failure_event(run, error));
+	*message = run->record->error;
+	if (!run->is_locked)
+		return RUN_SKIPPED;
+	if (strcmp(status, "cancelled") == 0)
+		return RUN_CANCELLED;
+	return fault_is_passing(error->sqlerrcode) ? RUN_FAILED_PASSING : RUN_FAILED_LASTING;
+}
+
+void
+run_unattended(const Task *task)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload run", ALLOCSET_DEFAULT_SIZES);
+	Job		   *job;
+	Run		   *volatile run;
+	TimestampTz volatile timeout = 0;
+	RunEnd		end = RUN_SUCCEEDED;
+	char	   *message = NULL;
+
+	run_begin_work();
+	MemoryContextSwitchTo(context);
+	/* dropped, or given to somebody else, who has a worker of his own */
+	job = catalog_find_job_by_id(task->job_id);
+	if (job == NULL || job->owner != GetUserId())
+	{
+		run_end_work();
+		MemoryContextDelete(context);
+		return;
+	}
+	job = job_load(job->name);
+	run = new_run(job, context, false, true, task->run_id);
+	run->commit = commit_worker;
+	run->record->trigger = task->is_scheduled ? "schedule" : "start";
+	run->record->attempt = task->attempt;
+	PG_TRY();
+	{
+		timeout = start_timeout(run->job);
+		run_batches(run);
+		if (strcmp(run->record->status, "skipped") == 0)
+			end = RUN_SKIPPED;
+		end_run(run, timeout);
+	}
+	PG_CATCH();
+	{
+		end_run(run, timeout);
+		end = end_failed(run, task, &message);
+	}
+	PG_END_TRY();
+	if (task->is_scheduled)
+		agenda_settle(run->job, end, message);
+	run_end_work();
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(context);
 }

@@ -8,11 +8,32 @@
 #include "postgres.h"
 
 #include "job.h"
+#include "slots.h"
 
 /*
  * Takes the job's lock until the end of the transaction (or of the session),
  * without waiting. 55P03 names the process that has it.
  */
 extern void run_lock(const Job *job, bool for_session);
+
+/* the same for who is to change or drop it: waits for the end of a run, as DDL does */
+extern void run_lock_to_change(const Job *job);
+
+/* an error (55P03) where somebody runs the job now; who comes next is not kept from it */
+extern void run_require_idle(const Job *job);
+
+/* the PID of the process that runs the job, 0 for none */
+extern int	run_holder(const Job *job);
+
+/*
+ * A background worker runs a job, outside of any transaction: commits batch by
+ * batch, and whatever becomes of it is on record and, for a scheduled run, on the
+ * agenda. Does nothing for a job that is gone, or is no longer this user's.
+ */
+extern void run_unattended(const Task *task);
+
+/* a worker's transaction, with a snapshot */
+extern void run_begin_work(void);
+extern void run_end_work(void);
 
 #endif							/* INCLOAD_RUN_H */

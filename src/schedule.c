@@ -179,6 +179,18 @@ next_of_interval(const Schedule *schedule, TimestampTz anchor, TimestampTz after
 	return next;
 }
 
+bool
+schedule_is_interval(const Schedule *schedule)
+{
+	return schedule->cron == NULL;
+}
+
+bool
+schedule_has_zone(const Schedule *schedule)
+{
+	return schedule->cron && cron_has_zone(schedule->cron);
+}
+
 TimestampTz
 schedule_next(const Schedule *schedule, TimestampTz anchor, TimestampTz after)
 {

@@ -19,6 +19,11 @@ typedef struct Schedule Schedule;
  */
 extern Schedule *schedule_parse(const char *text);
 
+extern bool schedule_is_interval(const Schedule *schedule);
+
+/* is it a cron line that names its time zone? */
+extern bool schedule_has_zone(const Schedule *schedule);
+
 /*
  * The first time of the schedule that is later than "after". An interval counts
  * from "anchor": it comes at anchor + k × interval for every whole k, negative

@@ -104,7 +104,7 @@ sub job_sql
 	my $key = $strategy eq 'append' ? '{}' : '{id}';
 	my $options = $job eq 'upsert_time' ? '{"lookback": "0"}' : '{}';
 
-	return "$table SELECT incload_create_job('${name}_$job', '$from', '$name.$job', '$strategy', '$watermark', '$key', '$options');\n";
+	return "$table SELECT incload_create_job('${name}_$job', '$from', '$name.$job', '$strategy', '$watermark', '$key', options => '$options');\n";
 }
 
 # app CASE: a psql at the source of a case, as the application

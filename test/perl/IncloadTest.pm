@@ -105,7 +105,7 @@ sub two_nodes
 {
 	my (%conf) = @_;
 	my $source = new_source($conf{source});
-	my $target = new_target($conf{target});
+	my $target = new_target($conf{target}, %{ $conf{init} || {} });
 
 	connect_target($target, $source);
 	return ($source, $target);

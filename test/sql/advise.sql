@@ -106,9 +106,9 @@ SELECT job, strategy, watermark, key FROM incload_create_job('advise_orders', 'a
 SELECT severity, code, message, sql FROM incload_check('advise_orders');
 SELECT status, rows_read, rows_inserted FROM incload_run('advise_orders');
 SELECT * FROM incload_check('advise_orders');
-SELECT incload_pause('advise_orders') IS NOT NULL AS paused;
+SELECT (incload_pause('advise_orders')).job_id IS NOT NULL AS paused;
 SELECT * FROM incload_check('advise_orders');
-SELECT incload_resume('advise_orders') IS NOT NULL AS resumed;
+SELECT (incload_resume('advise_orders')).job_id IS NOT NULL AS resumed;
 
 -- everything at once
 CREATE TABLE bad_source (
@@ -193,7 +193,7 @@ SELECT * FROM items_copy ORDER BY id;
 --
 -- preview: insert, update, unchanged; an image that differs counts as a change
 --
-SELECT incload_alter_job('advise_items', options => '{"transforms": null, "filter": null}') IS NOT NULL AS altered;
+SELECT (incload_alter_job('advise_items', options => '{"transforms": null, "filter": null}')).job_id IS NOT NULL AS altered;
 SELECT * FROM incload_preview('advise_items');
 SELECT action, key FROM incload_preview('advise_items', 2);
 SELECT action, key FROM incload_preview('advise_full');

@@ -36,8 +36,8 @@ BEGIN
     IF to_regclass('far.' || name) IS NULL THEN
         EXECUTE format('IMPORT FOREIGN SCHEMA edges LIMIT TO (%I) FROM SERVER edges_loop INTO far', name);
     END IF;
-    RETURN NEXT (incload_create_job(format('e_%s_copy', name), 'far.' || name, name || '_copy', strategy, watermark, key, options)).job;
-    RETURN NEXT (incload_create_job(format('e_%s_here', name), 'edges.' || name, name || '_here', strategy, watermark, key, options)).job;
+    RETURN NEXT (incload_create_job(format('e_%s_copy', name), 'far.' || name, name || '_copy', strategy, watermark, key, options => options)).job;
+    RETURN NEXT (incload_create_job(format('e_%s_here', name), 'edges.' || name, name || '_here', strategy, watermark, key, options => options)).job;
 END $$;
 
 --
@@ -46,7 +46,7 @@ END $$;
 CREATE TABLE spans (id int PRIMARY KEY, d date, ts timestamp, tz timestamptz, i2 smallint, i8 bigint, n numeric, o oid,
     u uuid, t text COLLATE "C", l pg_lsn, x xid8, b bytea);
 SELECT c AS watermark, l AS lookback,
-    outcome(format('SELECT incload_drop_job(job) FROM incload_create_job(''e_span'', ''spans'', ''spans_copy'', ''upsert'', %L, ''{id}'', %L)',
+    outcome(format('SELECT incload_drop_job(job) FROM incload_create_job(''e_span'', ''spans'', ''spans_copy'', ''upsert'', %L, ''{id}'', options => %L)',
         c, jsonb_build_object('lookback', l)))
 FROM (VALUES ('tz', '1 day'), ('tz', '20 min 5 sec'), ('tz', '0'), ('tz', '90'), ('tz', '10000 years'), ('tz', '-1 hour'), ('tz', '1 day -1 hour'), ('tz', 'soon'),
     ('ts', '1 month'), ('d', '1 day'), ('d', '7'), ('d', '3000000'), ('d', '12 hours'), ('d', '1.5'), ('d', '-7'),
@@ -174,7 +174,7 @@ TRUNCATE exprs;
 DROP TABLE IF EXISTS exprs_copy;
 INSERT INTO exprs SELECT i, CASE WHEN i > 2 THEN '2020-01-01Z'::timestamptz + i / 8 * interval '1 h' END,
     CASE WHEN i %% 2 = 0 THEN '2020-01-02Z'::timestamptz END, i / 8, CASE WHEN i %% 3 = 0 THEN i / 8 + 1 END, 0 FROM generate_series(1, 20) i;
-SELECT incload_create_job('e_exprs', %2$L, 'exprs_copy', 'upsert', %1$L, '{id}', '{"first_load": "batches", "batch_rows": 3}');
+SELECT incload_create_job('e_exprs', %2$L, 'exprs_copy', 'upsert', %1$L, '{id}', options => '{"first_load": "batches", "batch_rows": 3}');
 CALL incload_run_in_batches('e_exprs');
 INSERT INTO exprs VALUES (21, now(), NULL, 100, NULL), (22, now(), now(), NULL, 100), (23, NULL, NULL, NULL, NULL);
 UPDATE exprs SET x = 1, updated_at = now(), created_at = NULL, a = 101, b = NULL WHERE id IN (1, 2, 5);
@@ -206,7 +206,7 @@ CREATE TABLE rounded (n int GENERATED ALWAYS AS IDENTITY, watermark text, reader
 SELECT string_agg(format($$
 DROP TABLE IF EXISTS coarse;
 CREATE TABLE coarse (id int PRIMARY KEY, tz timestamptz(0), ts timestamp(0), n numeric(10,0), x int);
-SELECT incload_create_job('e_exact', %2$L, 'coarse', 'upsert', %1$L, '{id}', '{"first_load": "batches", "batch_rows": 1, "lookback": "0", "source_timezone": "UTC"}');
+SELECT incload_create_job('e_exact', %2$L, 'coarse', 'upsert', %1$L, '{id}', options => '{"first_load": "batches", "batch_rows": 1, "lookback": "0", "source_timezone": "UTC"}');
 CREATE TRIGGER stop AFTER INSERT ON coarse FOR EACH STATEMENT EXECUTE FUNCTION stop(2);
 CALL incload_run_in_batches('e_exact');
 INSERT INTO rounded (watermark, reader, seen, bound) SELECT %1$L, %2$L, seen, bound FROM incload.checkpoint WHERE job = 'e_exact';

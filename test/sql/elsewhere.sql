@@ -49,9 +49,9 @@ BEGIN
     END LOOP;
 END $$;
 CREATE FUNCTION jobs(name text, watermark text, key text[], options jsonb DEFAULT '{}', strategy text DEFAULT 'upsert') RETURNS SETOF text LANGUAGE sql AS $$
-    SELECT (incload_create_job(format('w_%s_copy', name), 'far.' || name, format('dw.%s_copy', name), strategy, watermark, key, options)).job
+    SELECT (incload_create_job(format('w_%s_copy', name), 'far.' || name, format('dw.%s_copy', name), strategy, watermark, key, options => options)).job
     UNION ALL
-    SELECT (incload_create_job(format('w_%s_fdw', name), 'far.' || name, format('dw.%s_fdw', name), strategy, watermark, key, options || '{"reader": "relation"}')).job
+    SELECT (incload_create_job(format('w_%s_fdw', name), 'far.' || name, format('dw.%s_fdw', name), strategy, watermark, key, options => options || '{"reader": "relation"}')).job
 $$;
 
 --
@@ -93,8 +93,8 @@ SELECT rows_inserted FROM incload_run('w_made');
 SELECT count(*) FROM (SELECT one::text FROM orders_made one EXCEPT SELECT two::text FROM orders_copy two) d;
 -- of a table in this database, one enum is not another
 SELECT incload_create_job('w_here', 'app.orders', 'dw.orders_copy', 'upsert', 'v', '{id}');
-SELECT incload_create_job('w_here', 'app.orders', 'dw.orders_copy', 'upsert', 'v', '{id}', '{"columns": ["id", "v", "s"], "transforms": {"s": "s::text"}}');
-SELECT job FROM incload_create_job('w_here', 'app.orders', 'dw.orders_copy', 'upsert', 'v', '{id}', '{"columns": ["id", "v", "s"], "transforms": {"s": "s::text::dw.zustand"}}');
+SELECT incload_create_job('w_here', 'app.orders', 'dw.orders_copy', 'upsert', 'v', '{id}', options => '{"columns": ["id", "v", "s"], "transforms": {"s": "s::text"}}');
+SELECT job FROM incload_create_job('w_here', 'app.orders', 'dw.orders_copy', 'upsert', 'v', '{id}', options => '{"columns": ["id", "v", "s"], "transforms": {"s": "s::text::dw.zustand"}}');
 SELECT rows_read, rows_unchanged FROM incload_run('w_here');
 
 -- a text there that is an enum here is cast here
@@ -103,7 +103,7 @@ INSERT INTO app.words VALUES (1, 1, 'paid');
 IMPORT FOREIGN SCHEMA app LIMIT TO (words) FROM SERVER elsewhere_loop INTO far;
 CREATE TABLE words (id int PRIMARY KEY, v int, s zustand);
 SELECT incload_create_job('w_words', 'far.words', 'words', 'upsert', 'v', '{id}');
-SELECT job FROM incload_create_job('w_words', 'far.words', 'words', 'upsert', 'v', '{id}', '{"reader": "relation", "transforms": {"s": "s::zustand"}}');
+SELECT job FROM incload_create_job('w_words', 'far.words', 'words', 'upsert', 'v', '{id}', options => '{"reader": "relation", "transforms": {"s": "s::zustand"}}');
 SELECT rows_inserted FROM incload_run('w_words');
 INSERT INTO app.words VALUES (2, 2, 'unheard of');
 SELECT incload_run('w_words');
@@ -280,7 +280,7 @@ SELECT reader, ins, upd, adds_up FROM runs('events');
 SELECT id, day, region FROM events_copy WHERE id = 2;
 SELECT rows_read, rows_updated, rows_unchanged, rows_pruned FROM incload_refresh('w_events_copy');
 -- append, without a key: the source's order is not that of its columns here
-SELECT strategy, key FROM incload_create_job('w_events_log', 'app.events', 'events_log', 'append', '(v)', '{}', '{"exclude": ["kind"]}');
+SELECT strategy, key FROM incload_create_job('w_events_log', 'app.events', 'events_log', 'append', '(v)', '{}', options => '{"exclude": ["kind"]}');
 SELECT rows_inserted FROM incload_run('w_events_log');
 SELECT rows_inserted, rows_pruned FROM incload_refresh('w_events_log');
 SELECT tableoid::regclass, count(*), count(DISTINCT id) FROM events_log GROUP BY 1 ORDER BY 1;
@@ -317,7 +317,7 @@ TABLE gen_s_own ORDER BY id;
 SELECT rows_unchanged FROM incload_refresh('w_gen_s_own');
 -- a key that the target computes cannot be one that is loaded
 CREATE TABLE gen_key (n numeric, v int, id int GENERATED ALWAYS AS (v) STORED PRIMARY KEY);
-SELECT incload_create_job('w_gen_key', 'far.gen_s', 'gen_key', 'upsert', 'v', '{id}', '{"exclude": ["twice"]}');
+SELECT incload_create_job('w_gen_key', 'far.gen_s', 'gen_key', 'upsert', 'v', '{id}', options => '{"exclude": ["twice"]}');
 
 --
 -- 1,600 columns: small numbers, and many types that are mostly NULL
@@ -333,7 +333,7 @@ FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid AND attnum > 0 WHERE rel
 \set ECHO all
 INSERT INTO app.sparse (c1, c4, c1599, c1600) SELECT g, '2020-01-01Z', 'x' || g, '2020-01-02Z' FROM generate_series(1, 5) g;
 SELECT job FROM incload_create_job('w_wide', 'far.wide', 'wide_copy', 'upsert', 'c2', '{c1}');
-SELECT job FROM incload_create_job('w_sparse', 'far.sparse', 'sparse_copy', 'upsert', '(coalesce(c4, c1600))', '{c1}', '{"first_load": "batches", "batch_rows": 3, "reader": "relation"}');
+SELECT job FROM incload_create_job('w_sparse', 'far.sparse', 'sparse_copy', 'upsert', '(coalesce(c4, c1600))', '{c1}', options => '{"first_load": "batches", "batch_rows": 3, "reader": "relation"}');
 SELECT action, key, (SELECT count(*) FROM jsonb_object_keys(new_row)) FROM incload_preview('w_wide', 1);
 SELECT rows_read, rows_inserted FROM incload_run('w_wide');
 CALL incload_run_in_batches('w_sparse');

@@ -115,12 +115,12 @@ INSERT INTO log (w) VALUES ('last');
 SELECT * FROM run('fl_log');
 SELECT differ('log', 'log_copy');
 CREATE TABLE bare (LIKE src);
-SELECT strategy FROM incload_create_job('fl_bare', 'src', 'bare', 'upsert', 'v', '{id}', '{"batch_rows": 1000, "first_load": "direct"}');
+SELECT strategy FROM incload_create_job('fl_bare', 'src', 'bare', 'upsert', 'v', '{id}', options => '{"batch_rows": 1000, "first_load": "direct"}');
 CALL incload_run_in_batches('fl_bare');
 SELECT differ('src', 'bare');
 -- whoever says how large his batches are gets them, and in a run that has none it is as ever
 CREATE TABLE in_batches (LIKE src INCLUDING ALL);
-SELECT strategy FROM incload_create_job('fl_batches', 'src', 'in_batches', 'upsert', 'v', '{id}', '{"batch_rows": 1000}');
+SELECT strategy FROM incload_create_job('fl_batches', 'src', 'in_batches', 'upsert', 'v', '{id}', options => '{"batch_rows": 1000}');
 BEGIN;
 SELECT said, new_file, ins, batches FROM run('fl_batches');
 ROLLBACK;
@@ -128,7 +128,7 @@ CALL incload_run_in_batches('fl_batches');
 SELECT differ('src', 'in_batches');
 TRUNCATE in_batches;
 SELECT incload_drop_job('fl_batches');
-SELECT strategy FROM incload_create_job('fl_batches', 'src', 'in_batches', 'upsert', 'v', '{id}', '{"first_load": "batches"}');
+SELECT strategy FROM incload_create_job('fl_batches', 'src', 'in_batches', 'upsert', 'v', '{id}', options => '{"first_load": "batches"}');
 SELECT said, new_file, ins, batches FROM run('fl_batches');
 -- nothing to load: nothing happens to the file
 CREATE TABLE nothing (LIKE src INCLUDING ALL);
@@ -383,7 +383,7 @@ SELECT differ('src', 'whole');
 ALTER TABLE whole DROP CONSTRAINT whole_v_check;
 -- keys that come twice
 CREATE TABLE newest (LIKE src INCLUDING ALL);
-SELECT strategy FROM incload_create_job('fl_newest', 'view_of_src', 'newest', 'upsert', 'v', '{id}', '{"full_refresh_mode": "swap"}');
+SELECT strategy FROM incload_create_job('fl_newest', 'view_of_src', 'newest', 'upsert', 'v', '{id}', options => '{"full_refresh_mode": "swap"}');
 SELECT new_file, read, ins, superseded, pruned, adds_up FROM run('fl_newest', refresh => true);
 SELECT new_file, read, ins, superseded, pruned, adds_up FROM run('fl_newest', refresh => true);
 SELECT count(*), count(*) FILTER (WHERE name = 'newer' AND id = 7) FROM newest;

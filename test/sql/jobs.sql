@@ -176,7 +176,7 @@ SELECT count(*) FROM incload.checkpoint WHERE job = 'jobs_given';
 SELECT count(*) > 0 AS history FROM incload.run WHERE job = 'jobs_given';
 
 -- a job of the same name is another one
-SELECT job FROM incload_create_job('jobs_given', 'orders', 'orders_given', 'upsert', 'updated_at', '{id}', '{"exclude": ["amount"]}');
+SELECT job FROM incload_create_job('jobs_given', 'orders', 'orders_given', 'upsert', 'updated_at', '{id}', options => '{"exclude": ["amount"]}');
 SELECT state, last_success FROM incload.status WHERE job = 'jobs_given';
 
 -- events, and who did it

@@ -55,7 +55,7 @@ BEGIN
         target := format('%I.%I', s, reader || '_' || left(name, 10));
         IF step = 3 THEN
             PERFORM incload_create_job(job, CASE reader WHEN 'copy' THEN 'names.foreign_src' ELSE src END, target,
-                'upsert', v, ARRAY[name, k], '{"batch_rows": 2}');
+                'upsert', v, ARRAY[name, k], options => '{"batch_rows": 2}');
             r := incload_run(job);
             UPDATE names.results SET inserted = inserted || r.rows_inserted;
         ELSIF step = 5 THEN

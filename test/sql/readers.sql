@@ -52,7 +52,7 @@ CREATE MATERIALIZED VIEW lines_mv AS TABLE lines_v;
 SELECT n, key, watermark, strategy FROM (VALUES
     ('copy', 'lines', '{}'), ('foreign', 'lines', '{"reader": "relation"}'), ('view', 'lines_v', '{}'), ('mv', 'lines_mv', '{}'))
     v(n, source, options),
-    LATERAL incload_create_job('r_' || n, source, 'by_' || n, 'upsert', 'v', '{id}', options::jsonb);
+    LATERAL incload_create_job('r_' || n, source, 'by_' || n, 'upsert', 'v', '{id}', options => options::jsonb);
 \d by_copy
 SELECT n, r.* FROM unnest('{copy,foreign,view,mv}'::text[]) n, run('r_' || n) r;
 SELECT n, apart('TABLE by_' || n, 'TABLE lines') FROM unnest('{copy,foreign,view,mv}'::text[]) n;
@@ -99,7 +99,7 @@ DECLARE kind text; source text;
 BEGIN
     DROP TABLE IF EXISTS try_copy, try_view;
     FOR kind, source IN VALUES ('copy', 'lines'), ('view', 'lines_v') LOOP
-        PERFORM incload_create_job('r_try', source, 'try_' || kind, 'upsert', watermark, '{id}', options);
+        PERFORM incload_create_job('r_try', source, 'try_' || kind, 'upsert', watermark, '{id}', options => options);
         reader := kind;
         SELECT r.read, r.ins INTO read, ins FROM readers.run('r_try') r;
         EXECUTE format('SELECT string_agg(id::text, '' '' ORDER BY id) FROM try_%s', kind) INTO ids;
@@ -125,7 +125,7 @@ SELECT * FROM tries('{"transforms": {"id": "id + 1000", "v": "-v"}}');
 SELECT v, id FROM try_copy ORDER BY id LIMIT 2;
 -- a transform of the watermark's column changes what is loaded, and not in which order it is read
 SELECT n, j.job FROM (VALUES ('copy', 'lines'), ('view', 'lines_v')) s(n, source), LATERAL incload_create_job('r_minus_' || n, source,
-    'minus_' || n, 'upsert', 'v', '{id}', '{"transforms": {"v": "-v"}, "batch_rows": 5, "null_watermark": "skip"}') j;
+    'minus_' || n, 'upsert', 'v', '{id}', options => '{"transforms": {"v": "-v"}, "batch_rows": 5, "null_watermark": "skip"}') j;
 CALL incload_run_in_batches('r_minus_copy');
 CALL incload_run_in_batches('r_minus_view');
 SELECT job, rows_read, rows_inserted, batches, watermark_to FROM incload.run WHERE job LIKE 'r\_minus%' ORDER BY run_id;
@@ -151,7 +151,7 @@ SELECT * FROM tries('{"filter": "id < 20", "exclude": ["secret"], "transforms": 
 
 -- pre_sql and post_sql: run as the owner, once a run, in its transaction
 CREATE TABLE notes (id int GENERATED ALWAYS AS IDENTITY, note text, rows bigint);
-SELECT job FROM incload_create_job('r_sql', 'lines', 'by_sql', 'upsert', 'v', '{id}', '{"batch_rows": 10,
+SELECT job FROM incload_create_job('r_sql', 'lines', 'by_sql', 'upsert', 'v', '{id}', options => '{"batch_rows": 10,
     "pre_sql": "INSERT INTO notes (note, rows) SELECT ''before'', count(*) FROM by_sql; DELETE FROM notes WHERE false",
     "post_sql": "INSERT INTO notes (note, rows) SELECT ''after'', count(*) FROM by_sql; SELECT 1"}');
 SELECT * FROM run('r_sql');
@@ -160,7 +160,7 @@ SELECT note, rows FROM notes ORDER BY id;
 -- once a run, too, where a batch has no rows
 CREATE VIEW no_lines AS SELECT * FROM lines_v WHERE false;
 SELECT job FROM incload_create_job('r_none', 'no_lines', 'by_none', 'upsert', 'v', '{id}',
-    '{"pre_sql": "INSERT INTO notes (note) VALUES (''none'')", "post_sql": "INSERT INTO notes (note) VALUES (''none'')"}');
+    options => '{"pre_sql": "INSERT INTO notes (note) VALUES (''none'')", "post_sql": "INSERT INTO notes (note) VALUES (''none'')"}');
 CALL incload_run_in_batches('r_none');
 SELECT count(*) FROM notes WHERE note = 'none';
 DELETE FROM notes WHERE note = 'none';
@@ -179,7 +179,7 @@ SELECT current_setting('work_mem') = '65MB' AS leaked;
 --
 -- timeouts
 --
-SELECT job FROM incload_create_job('r_slow', 'lines', 'by_slow', 'upsert', 'v', '{id}', '{"filter": "pg_sleep(5) IS NOT NULL", "statement_timeout": "100 ms"}');
+SELECT job FROM incload_create_job('r_slow', 'lines', 'by_slow', 'upsert', 'v', '{id}', options => '{"filter": "pg_sleep(5) IS NOT NULL", "statement_timeout": "100 ms"}');
 SELECT incload_run('r_slow');
 SELECT job FROM incload_alter_job('r_slow', source => 'lines_v');
 SELECT incload_run('r_slow');

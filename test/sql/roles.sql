@@ -34,7 +34,7 @@ BEGIN
     EXECUTE format('SET LOCAL search_path = %I, roles, public', name);
     EXECUTE format('SET LOCAL ROLE %I', name);
     PERFORM public.incload_create_job('role ' || n, 'there', 'here', 'upsert', 'v', '{id}',
-        '{"reader": "relation", "transforms": {"t": "mine(t)"}, "pre_sql": "SELECT mine(''x'')", "post_sql": "INSERT INTO roles.results (name, what) VALUES (current_user, current_setting(''search_path''))"}');
+        options => '{"reader": "relation", "transforms": {"t": "mine(t)"}, "pre_sql": "SELECT mine(''x'')", "post_sql": "INSERT INTO roles.results (name, what) VALUES (current_user, current_setting(''search_path''))"}');
     PERFORM public.incload_create_job('role copy ' || n, 'there', 'copied', 'upsert', 'v', '{id}');
 END $$;
 \set ECHO none
@@ -94,7 +94,7 @@ SELECT n, hint_of(format('SELECT incload_run(%L)', 'role copy ' || n)) FROM list
 CREATE FUNCTION outcome(job text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE detail text; said text;
 BEGIN
-    PERFORM incload_create_job(job, 'src', 'by_name', 'upsert', 'v', '{id}', '{"batch_rows": 1}');
+    PERFORM incload_create_job(job, 'src', 'by_name', 'upsert', 'v', '{id}', options => '{"batch_rows": 1}');
     said := (SELECT concat_ws(' ', r.job = outcome.job, r.status, r.rows_read) FROM incload_run(outcome.job) r)
         || (SELECT format(' %s %s', count(*), min(s.state)) FROM incload.status s WHERE s.job = outcome.job)
         || (SELECT ' ' || (count(*) > 0) FROM incload.event e WHERE e.job = outcome.job);

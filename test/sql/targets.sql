@@ -54,7 +54,7 @@ SELECT rows_read, rows_updated, rows_unchanged, rows_pruned FROM incload_refresh
 -- no partition for a row
 CREATE TABLE some_n (id int, v int, name text, n int) PARTITION BY LIST (n);
 CREATE TABLE some_n_10 PARTITION OF some_n FOR VALUES IN (20);
-SELECT strategy FROM incload_create_job('t_some_n', 'src', 'some_n', 'upsert', 'v', '{id}', '{"filter": "id IN (2, 5)"}');
+SELECT strategy FROM incload_create_job('t_some_n', 'src', 'some_n', 'upsert', 'v', '{id}', options => '{"filter": "id IN (2, 5)"}');
 SELECT incload_run('t_some_n');
 SELECT count(*) FROM some_n;
 SELECT strategy FROM incload_create_job('t_part_full', 'src', 'parted', 'full');

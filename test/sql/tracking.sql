@@ -20,7 +20,7 @@ CREATE FUNCTION last(job text, OUT read bigint, OUT ins bigint, OUT upd bigint, 
 CREATE FUNCTION refusal(watermark text, key text[], options jsonb, source text DEFAULT 'plain', strategy text DEFAULT 'upsert') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE message text; detail text; hint text;
 BEGIN
-    PERFORM incload_create_job('tr_no', source, 'refused_copy', strategy, watermark, key, options);
+    PERFORM incload_create_job('tr_no', source, 'refused_copy', strategy, watermark, key, options => options);
     RAISE EXCEPTION 'it works';
 EXCEPTION WHEN others THEN
     GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
@@ -86,7 +86,7 @@ ALTER TABLE plain ALTER COLUMN v TYPE text USING v || '';
 SELECT rows_read, rows_unchanged FROM incload_run('tr_copy');
 -- in batches: committed one by one, and the mark moves with the last
 UPDATE plain SET v = v || '!' WHERE id BETWEEN 101 AND 350;
-SELECT incload_alter_job('tr_copy', options => '{"batch_rows": 100}') IS NOT NULL;
+SELECT (incload_alter_job('tr_copy', options => '{"batch_rows": 100}')).job_id IS NOT NULL;
 CALL incload_run_in_batches('tr_copy');
 SELECT rows_read, rows_updated, batches FROM incload.run WHERE job = 'tr_copy' ORDER BY run_id DESC LIMIT 1;
 CALL incload_run_in_batches('tr_copy');
@@ -103,7 +103,7 @@ SELECT rows_read, rows_inserted, rows_unchanged FROM incload_run('tr_append');
 SELECT rows_read, rows_pruned, rows_updated FROM incload_refresh('tr_local');
 SELECT rows_read FROM incload_run('tr_local');
 -- what is read changes: from the beginning again
-SELECT incload_alter_job('tr_local', options => '{"filter": "id > 10"}') IS NOT NULL;
+SELECT (incload_alter_job('tr_local', options => '{"filter": "id > 10"}')).job_id IS NOT NULL;
 SELECT rows_read, rows_unchanged FROM incload_run('tr_local');
 -- partitions; one that is attached brings rows that are older than the mark
 CREATE TABLE parts (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
@@ -126,7 +126,7 @@ SELECT rows_read, rows_inserted, rows_superseded FROM incload_run('tr_twice');
 TABLE twice_copy;
 -- the columns of a view may be called anything
 CREATE VIEW named AS SELECT id, id * 10 AS xmin FROM plain WHERE id < 5;
-SELECT job FROM incload_create_job('tr_named', 'named', 'named_copy', 'upsert', 'xmin', '{id}', '{"exclude": ["xmin"]}');
+SELECT job FROM incload_create_job('tr_named', 'named', 'named_copy', 'upsert', 'xmin', '{id}', options => '{"exclude": ["xmin"]}');
 SELECT rows_read, watermark_to FROM incload_run('tr_named');
 -- refused
 CREATE VIEW seen_through AS SELECT * FROM plain;
@@ -146,7 +146,7 @@ CREATE FOREIGN TABLE ticks_f (id int, s int, ms bigint, n numeric) SERVER tracki
 INSERT INTO ticks SELECT i, 1577836800 + i, 1577836800000 + i, 1577836800.5 + i FROM generate_series(1, 5) i;
 INSERT INTO ticks VALUES (6, 2147483647, 9223372036854775807, 'NaN'), (7, -2147483648, -9223372036854775808, 'Infinity'), (8, NULL, NULL, NULL);
 SELECT job FROM (VALUES ('s', 'epoch_s'), ('ms', 'epoch_ms'), ('n', 'epoch_s')) v (w, k), unnest('{ticks,ticks_f}'::text[]) t,
-    LATERAL incload_create_job('tr_' || w || t, t, 'copy_' || w || t, 'upsert', w, '{id}', jsonb_build_object('watermark_kind', k)) ORDER BY 1;
+    LATERAL incload_create_job('tr_' || w || t, t, 'copy_' || w || t, 'upsert', w, '{id}', options => jsonb_build_object('watermark_kind', k)) ORDER BY 1;
 SELECT j.job, r.rows_read, r.watermark_to, r.lag BETWEEN '5 years' AND '20 years' AS lag
 FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_%ticks%' ORDER BY j.job;
 -- the bound is the clock's second or millisecond, two seconds ago, and never above
@@ -158,7 +158,7 @@ SELECT job, code, details->>'cause' AS cause FROM incload.event WHERE job LIKE '
 -- late within the default lookback of 15 minutes, and outside of it
 INSERT INTO ticks SELECT 100 + m, e - m * 60, (e - m * 60) * 1000, e - m * 60 FROM floor(extract(epoch FROM now())) e, unnest('{10,14,40}'::int[]) m;
 SELECT j.job, r.rows_read, r.rows_inserted FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_%ticks%' ORDER BY j.job;
-SELECT incload_alter_job(job, options => '{"lookback": "1 hour"}') IS NOT NULL FROM incload.job WHERE job = 'tr_sticks_f';
+SELECT (incload_alter_job(job, options => '{"lookback": "1 hour"}')).job_id IS NOT NULL FROM incload.job WHERE job = 'tr_sticks_f';
 SELECT rows_inserted FROM incload_run('tr_sticks_f');
 -- refused
 SELECT w, k, refusal(w, '{id}', jsonb_build_object('watermark_kind', k), 'ticks') FROM (VALUES ('s', 'epoch_ms'), ('s', 'time'), ('s', 'minutes')) v (w, k);
@@ -176,13 +176,13 @@ CREATE VIEW late_view AS SELECT id, v, updated_at FROM late;
 CREATE FOREIGN TABLE late_f (id bigint, v text, updated_at timestamptz) SERVER tracking_loop OPTIONS (table_name 'late');
 INSERT INTO late (v) SELECT 'new' FROM generate_series(1, 1000);
 SELECT job FROM unnest('{late,late_view,late_f}'::text[]) t,
-    LATERAL incload_create_job('tr_' || t, t, t || '_copy', 'upsert', 'updated_at', '{id}', '{"watermark_fallback": "id", "settle": "1 ms", "batch_rows": 400}');
+    LATERAL incload_create_job('tr_' || t, t, t || '_copy', 'upsert', 'updated_at', '{id}', options => '{"watermark_fallback": "id", "settle": "1 ms", "batch_rows": 400}');
 SELECT j.job, r.rows_read, r.rows_inserted FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_late%' ORDER BY 1;
 SELECT job, fallback_bound, guarantee FROM incload.checkpoint WHERE job IN ('tr_late', 'tr_late_f') ORDER BY 1;
 -- nothing of it is read again, although every row is without a watermark
 SELECT j.job, r.rows_read FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job IN ('tr_late', 'tr_late_f') ORDER BY 1;
 -- the mark is taken away: the fallback alone keeps them from being sent
-SELECT incload_alter_job(job, options => '{"batch_rows": 300}') IS NOT NULL FROM incload.job WHERE job IN ('tr_late', 'tr_late_f');
+SELECT (incload_alter_job(job, options => '{"batch_rows": 300}')).job_id IS NOT NULL FROM incload.job WHERE job IN ('tr_late', 'tr_late_f');
 SELECT j.job, r.rows_read FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job IN ('tr_late', 'tr_late_f') ORDER BY 1;
 -- a new row, one that is changed, one that never had either
 INSERT INTO late (v) VALUES ('newer');
@@ -204,7 +204,7 @@ SELECT code, details->>'cause' AS cause FROM incload.event WHERE job = 'tr_late_
 DELETE FROM late WHERE id > 900;
 SELECT setval('late_id_seq', 900);
 SELECT incload_run('tr_late_f');
-SELECT incload_accept_source('tr_late_f') IS NOT NULL;
+SELECT (incload_accept_source('tr_late_f')).job_id IS NOT NULL;
 INSERT INTO late (v) VALUES ('from 901 on again');
 SELECT rows_inserted + rows_updated AS arrived FROM incload_run('tr_late_f');
 -- refused
@@ -222,7 +222,7 @@ SELECT refusal(NULL, '{id}', '{"watermark_fallback": "id"}', 'filled', 'full');
 CREATE TABLE versions (id int, v text, at timestamptz);
 CREATE FOREIGN TABLE versions_f (id int, v text, at timestamptz) SERVER tracking_loop OPTIONS (table_name 'versions');
 SELECT job FROM unnest('{versions,versions_f}'::text[]) t,
-    LATERAL incload_create_job('tr_' || t, t, t || '_copy', 'upsert', 'at', '{id}', '{"only_newer": true, "lookback": "100 years"}');
+    LATERAL incload_create_job('tr_' || t, t, t || '_copy', 'upsert', 'at', '{id}', options => '{"only_newer": true, "lookback": "100 years"}');
 INSERT INTO versions VALUES (1, 'old', '2020-01-01'), (1, 'new', '2020-01-03'), (1, 'middle', '2020-01-02'),
     (2, 'a', '2020-01-01'), (2, 'c', '2020-01-01'), (2, 'b', '2020-01-01'), (3, 'none', NULL), (4, 'none', NULL), (4, 'some', '1900-01-01');
 SELECT j.job, r.rows_read, r.rows_inserted, r.rows_superseded FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_versions%' ORDER BY 1;
@@ -236,7 +236,7 @@ SELECT j.job, r.rows_updated FROM incload.job j, LATERAL incload_run(j.job) r WH
 TABLE versions_copy ORDER BY id;
 SELECT count(*) FROM (TABLE versions_copy EXCEPT TABLE versions_f_copy) x;
 -- without the option, what is read last wins
-SELECT incload_alter_job('tr_versions_f', options => '{"only_newer": false}') IS NOT NULL;
+SELECT (incload_alter_job('tr_versions_f', options => '{"only_newer": false}')).job_id IS NOT NULL;
 INSERT INTO versions VALUES (1, 'oldest', '2020-01-01 00:00:01');
 DELETE FROM versions WHERE id = 1 AND v <> 'oldest';
 SELECT rows_updated FROM incload_run('tr_versions_f');
@@ -257,7 +257,7 @@ SELECT incload_run('tr_versions');
 CREATE TABLE ahead (id int PRIMARY KEY, at timestamptz, local timestamp, d date);
 INSERT INTO ahead SELECT 1, t, t AT TIME ZONE 'UTC', t FROM (SELECT now()) n (t);
 SELECT job FROM unnest('{at,local,d}'::text[]) w,
-    LATERAL incload_create_job('tr_ahead_' || w, 'ahead', 'ahead_' || w, 'upsert', w, '{id}', '{"source_timezone": "UTC"}') ORDER BY 1;
+    LATERAL incload_create_job('tr_ahead_' || w, 'ahead', 'ahead_' || w, 'upsert', w, '{id}', options => '{"source_timezone": "UTC"}') ORDER BY 1;
 SELECT count(incload_run(job)) FROM incload.job WHERE job LIKE 'tr\_ahead%';
 -- within the guard of 5 minutes, and beyond it
 INSERT INTO ahead SELECT 2, t, t AT TIME ZONE 'UTC', t FROM (SELECT now() + interval '3 minutes') n (t);
@@ -271,12 +271,12 @@ INSERT INTO ahead SELECT 6, t, t AT TIME ZONE 'UTC', t FROM (SELECT now()) n (t)
 SELECT j.job, r.rows_inserted FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_ahead%' ORDER BY 1;
 SELECT count(*) FROM incload.event WHERE job LIKE 'tr\_ahead%' AND code = 'future_watermark';
 -- a wider guard takes the one of 50 hours for the present
-SELECT incload_alter_job('tr_ahead_at', options => '{"future_guard": "10 days"}') IS NOT NULL;
+SELECT (incload_alter_job('tr_ahead_at', options => '{"future_guard": "10 days"}')).job_id IS NOT NULL;
 SELECT rows_read FROM incload_run('tr_ahead_at');
 SELECT loaded_to::timestamptz > now() + interval '49 hours' AS guarded FROM incload.checkpoint WHERE job = 'tr_ahead_at';
 -- a materialized view settles by what it was seen to have: the future is not among it
 CREATE MATERIALIZED VIEW ahead_view AS SELECT id, at FROM ahead;
-SELECT job FROM incload_create_job('tr_view', 'ahead_view', 'ahead_view_copy', 'upsert', 'at', '{id}', '{"settle": "1 ms", "lookback": "0"}');
+SELECT job FROM incload_create_job('tr_view', 'ahead_view', 'ahead_view_copy', 'upsert', 'at', '{id}', options => '{"settle": "1 ms", "lookback": "0"}');
 SELECT rows_inserted FROM incload_run('tr_view');
 SELECT rows_read FROM incload_run('tr_view');
 INSERT INTO ahead VALUES (7, now());

@@ -42,7 +42,7 @@ BEGIN
         PERFORM incload_create_job(format('types_%s_%s', src, kind),
             CASE kind WHEN 'relation' THEN format('types.%I', src) ELSE format('twins.%I', src) END,
             format('types.%I', src || '_' || kind), 'upsert', 'v', '{id}',
-            CASE kind WHEN 'foreign' THEN '{"reader": "relation"}'::jsonb END);
+            options => CASE kind WHEN 'foreign' THEN '{"reader": "relation"}'::jsonb END);
     END LOOP;
 END $$;
 CREATE SCHEMA twins;

@@ -39,7 +39,7 @@ CREATE TABLE src (id int PRIMARY KEY, w %1$s, x int);
 CREATE FOREIGN TABLE src_f (id int, w %1$s, x int) SERVER marks_loop OPTIONS (table_name 'src');
 INSERT INTO src SELECT i, v::%2$s, 0 FROM unnest(%3$L::text[]) WITH ORDINALITY u(v, i) WHERE i < 3;
 INSERT INTO src SELECT 12, w, 0 FROM src WHERE id = 2;
-SELECT job FROM incload_create_job('m_try', %4$L, 'dst', 'upsert', 'w', '{id}', '{"batch_rows": 1}');
+SELECT job FROM incload_create_job('m_try', %4$L, 'dst', 'upsert', 'w', '{id}', options => '{"batch_rows": 1}');
 CALL incload_run_in_batches('m_try');
 INSERT INTO src SELECT 3, v::%2$s, 0 FROM unnest(%3$L::text[]) WITH ORDINALITY u(v, i) WHERE i = 3;
 CALL incload_run_in_batches('m_try');

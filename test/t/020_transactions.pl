@@ -168,9 +168,10 @@ foreach my $sql (q{SELECT incload_run('orders')}, q{CALL incload_run_in_batches(
 		'skipped|55P03|t|t|0', 'and recorded as skipped');
 }
 foreach my $sql (q{SELECT incload_alter_job('orders', options => '{"batch_rows": 5}')},
-	q{SELECT incload_drop_job('orders')})
+	q{SELECT incload_drop_job('orders')}, q{SELECT incload_accept_source('orders')})
 {
-	fails_with($target, 'loader', $sql, '55P03', qr/already running/, "refused: $sql");
+	fails_with($target, 'loader', "SET lock_timeout = '100 ms'; $sql", '55P03',
+		qr/waiting for the run of job "orders" to end.*lock timeout/s, "waits for the run: $sql");
 }
 is(as_loader($target, q{SELECT rows_read FROM incload_run('customers')}), 0, 'another job runs meanwhile');
 is(as_loader($target, q{SELECT pg_try_advisory_lock(n) FROM generate_series(1, 3) n}),

@@ -19,8 +19,8 @@ $source->safe_psql('postgres', q{
 foreign_table($target, 'noted');
 # a time, and a number that is taken from the same clock without anybody saying so
 as_loader($target, q{
-	SELECT incload_create_job('by_time', 'src.noted', 'dw.by_time', 'upsert', 'updated_at', '{id}', '{"lookback": "0"}');
-	SELECT incload_create_job('by_number', 'src.noted', 'dw.by_number', 'upsert', 'n', '{id}', '{"null_watermark": "skip"}');
+	SELECT incload_create_job('by_time', 'src.noted', 'dw.by_time', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}');
+	SELECT incload_create_job('by_number', 'src.noted', 'dw.by_number', 'upsert', 'n', '{id}', options => '{"null_watermark": "skip"}');
 });
 
 sub run_both

@@ -66,20 +66,20 @@ foreach my $reader ('copy', 'relation')
 {
 	sql($target, 'postgres', qq{
 		SELECT incload_create_job('größe $reader', 'latin1."größe"', 'dw."Größe $reader"', 'upsert', 'änderung', '{schlüssel}',
-			'{"reader": "$reader", "first_load": "batches", "batch_rows": 1, "filter": "\\"schlüssel\\" <> ''ø''", "transforms": {"j": "jsonb_build_object(''ä'', j)"}}')});
+			options => '{"reader": "$reader", "first_load": "batches", "batch_rows": 1, "filter": "\\"schlüssel\\" <> ''ø''", "transforms": {"j": "jsonb_build_object(''ä'', j)"}}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('größe $reader')");
 	is(sql($target, 'postgres', qq{SELECT string_agg(t::text, ' ' ORDER BY "schlüssel" DESC) FROM (SELECT "schlüssel", "wörter", j, v, w FROM dw."Größe $reader") t}),
 		q[(é,"{ä,""ö ü""}","{""ä"": {""ß"": ""ÿ""}}",äöü,é) (z,,"{""ä"": null}",,z)], "LATIN1 to UTF8, $reader: names and values");
-	sql($target, 'postgres', qq{SELECT incload_create_job('every $reader', 'latin1.every', 'dw.every_$reader', 'upsert', 'v', '{c}', '{"reader": "$reader", "first_load": "batches", "batch_rows": 7}')});
+	sql($target, 'postgres', qq{SELECT incload_create_job('every $reader', 'latin1.every', 'dw.every_$reader', 'upsert', 'v', '{c}', options => '{"reader": "$reader", "first_load": "batches", "batch_rows": 7}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('every $reader')");
 	is(sql($target, 'postgres', "SELECT string_agg(c, '' ORDER BY v) FROM dw.every_$reader"), join('', @latin), "LATIN1 to UTF8, $reader: every character");
 
-	sql($target, 'postgres', qq{SELECT incload_create_job('日本 $reader', 'japan."日本"', 'dw."日本 $reader"', 'upsert', 'n', '{鍵}', '{"reader": "$reader", "first_load": "batches", "batch_rows": 2}')});
+	sql($target, 'postgres', qq{SELECT incload_create_job('日本 $reader', 'japan."日本"', 'dw."日本 $reader"', 'upsert', 'n', '{鍵}', options => '{"reader": "$reader", "first_load": "batches", "batch_rows": 2}')});
 	sql($target, 'postgres', "CALL incload_run_in_batches('日本 $reader')");
 	is(sql($target, 'postgres', qq{SELECT string_agg(concat_ws('=', "鍵", w), ' ' ORDER BY "鍵" COLLATE "C") FROM dw."日本 $reader"}),
 		'a Ω=a ё=龠 東京=亜 ｱｲｳ=ん', "EUC_JP to UTF8, $reader: a tie that is cut by a key in the source's order");
 
-	sql($target, 'postgres', qq{SELECT incload_create_job('raw $reader', 'ascii.raw', 'dw.raw_$reader', 'upsert', 'at', '{id}', '{"reader": "$reader", "lookback": "0"}')});
+	sql($target, 'postgres', qq{SELECT incload_create_job('raw $reader', 'ascii.raw', 'dw.raw_$reader', 'upsert', 'at', '{id}', options => '{"reader": "$reader", "lookback": "0"}')});
 	sql($target, 'postgres', "SELECT incload_run('raw $reader')");
 	is(sql($target, 'postgres', "SELECT string_agg(concat(id, t, m), ' ' ORDER BY id) FROM dw.raw_$reader"), '1ä€ 2plainp', "SQL_ASCII to UTF8, $reader: bytes that are UTF8");
 }
@@ -114,7 +114,7 @@ foreach my $reader ('copy', 'relation')
 # a target that lacks a character
 foreach my $reader ('copy', 'relation')
 {
-	sql($target, 'latin1', qq{SELECT incload_create_job('euro $reader', 'postgres.euro', 'euro_$reader', 'upsert', 'at', '{id}', '{"reader": "$reader", "lookback": "0"}')});
+	sql($target, 'latin1', qq{SELECT incload_create_job('euro $reader', 'postgres.euro', 'euro_$reader', 'upsert', 'at', '{id}', options => '{"reader": "$reader", "lookback": "0"}')});
 	sql($target, 'latin1', "SELECT incload_run('euro $reader')");
 	is(sql($target, 'latin1', "SELECT t FROM euro_$reader"), 'ä', "UTF8 to LATIN1, $reader: a character that both have");
 }
@@ -139,7 +139,7 @@ is(sql($target, 'latin1', q{SELECT string_agg(concat(id, t), ' ' ORDER BY id) FR
 
 # UTF8 to EUC_JP, with messages that any encoding has
 sql($source, 'postgres', q{INSERT INTO euro VALUES (10, now(), '東京 ｱｲｳ Ω ё')});
-sql($target, 'japan', q{SELECT incload_create_job('東京', 'postgres.euro', '"東京"', 'upsert', 'at', '{id}', '{"filter": "id >= 10 OR t = ''東京''"}')});
+sql($target, 'japan', q{SELECT incload_create_job('東京', 'postgres.euro', '"東京"', 'upsert', 'at', '{id}', options => '{"filter": "id >= 10 OR t = ''東京''"}')});
 sql($target, 'japan', q{SELECT incload_run('東京')});
 is(sql($target, 'japan', q{SELECT t FROM "東京"}), '東京 ｱｲｳ Ω ё', 'UTF8 to EUC_JP: characters that both have');
 sql($source, 'postgres', q{INSERT INTO euro VALUES (11, now(), U&'\+01F600')});

@@ -53,10 +53,10 @@ $source->safe_psql('postgres', q{
 });
 foreign_table($target, qw(strip probe parts tie));
 as_loader($target, q{
-	SELECT incload_create_job('strip', 'src.strip', 'dw.strip', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}');
+	SELECT incload_create_job('strip', 'src.strip', 'dw.strip', 'upsert', 'updated_at', '{id}', options => '{"lookback": "1 day"}');
 	SELECT incload_create_job('probe', 'src.probe', 'dw.probe', 'upsert', 'updated_at', '{id}');
-	SELECT incload_create_job('tie', 'src.tie', 'dw.tie', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day", "batch_rows": 10}');
-	SELECT incload_create_job('parts', 'src.parts', 'dw.parts', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}');
+	SELECT incload_create_job('tie', 'src.tie', 'dw.tie', 'upsert', 'updated_at', '{id}', options => '{"lookback": "1 day", "batch_rows": 10}');
+	SELECT incload_create_job('parts', 'src.parts', 'dw.parts', 'upsert', 'updated_at', '{id}', options => '{"lookback": "1 day"}');
 });
 
 # what a run reads, and does

@@ -27,8 +27,8 @@ as_loader($target, "CREATE TYPE dw.mood AS ENUM ('fine');"
 foreign_table($target, 'big');
 as_loader($target, q{
 	SELECT incload_create_job('big', 'src.big', 'dw.big', 'upsert', 'at', '{id}');
-	SELECT incload_create_job('big_text', 'src.big_text', 'dw.big_text', 'upsert', 'at', '{id}', '{"first_load": "batches"}');
-	SELECT incload_create_job('by_fdw', 'src.big', 'dw.by_fdw', 'upsert', 'at', '{id}', '{"reader": "relation", "filter": "id = 1"}');
+	SELECT incload_create_job('big_text', 'src.big_text', 'dw.big_text', 'upsert', 'at', '{id}', options => '{"first_load": "batches"}');
+	SELECT incload_create_job('by_fdw', 'src.big', 'dw.by_fdw', 'upsert', 'at', '{id}', options => '{"reader": "relation", "filter": "id = 1"}');
 });
 my $digests = q{SELECT id, length(b), md5(b), length(t), md5(t) FROM %s ORDER BY id};
 my %there = map { $_ => $source->safe_psql('postgres', sprintf($digests, $_)) } ('big', 'big_text');

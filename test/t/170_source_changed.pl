@@ -34,7 +34,7 @@ sub add_table
 	foreign_table($target, $name);
 	as_loader($target, qq{
 		SELECT incload_create_job('${name}_id', 'src.$name', 'dw.${name}_id', 'upsert', 'id', '{id}');
-		SELECT incload_create_job('${name}_time', 'src.$name', 'dw.${name}_time', 'upsert', 'updated_at', '{id}', '{"lookback": "0"}');
+		SELECT incload_create_job('${name}_time', 'src.$name', 'dw.${name}_time', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}');
 		CREATE TABLE dw.${name}_log (id bigint, v text, updated_at timestamptz);
 		SELECT incload_create_job('${name}_log', 'src.$name', 'dw.${name}_log', 'append', 'id', '{}')});
 	return;

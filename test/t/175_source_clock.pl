@@ -43,7 +43,7 @@ $source->safe_psql('postgres', q{
 foreign_table($target, 't');
 my @by = qw(at local day ms);
 as_loader($target, join('', map { my $kind = $_ eq 'ms' ? ', "watermark_kind": "epoch_ms"' : '';
-	qq{SELECT incload_create_job('by_$_', 'src.t', 'dw.by_$_', 'upsert', '$_', '{id}', '{"lookback": "0"$kind}');} } @by)
+	qq{SELECT incload_create_job('by_$_', 'src.t', 'dw.by_$_', 'upsert', '$_', '{id}', options => '{"lookback": "0"$kind}');} } @by)
 	. q{CREATE TABLE dw.log (LIKE src.t); SELECT incload_create_job('log', 'src.t', 'dw.log', 'append', 'at', '{}');
 	SELECT incload_create_job('by_id', 'src.t', 'dw.by_id', 'upsert', 'id', '{id}')});
 

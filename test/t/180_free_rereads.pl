@@ -28,7 +28,7 @@ $source->safe_psql('postgres', q{
 	CREATE INDEX ON day (updated_at);
 	VACUUM ANALYZE day});
 foreign_table($target, 'day');
-as_loader($target, q{SELECT incload_create_job('day', 'src.day', 'dw.day', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}')});
+as_loader($target, q{SELECT incload_create_job('day', 'src.day', 'dw.day', 'upsert', 'updated_at', '{id}', options => '{"lookback": "1 day"}')});
 is(run_job('day'), '100000|100000|0|0', 'a day is loaded');
 is(run_job('day'), '0|0|0|0', 'and not read again');
 cmp_ok(last_run($target, 'day', 'bytes_read'), '<', 30, 'nor sent');
@@ -44,7 +44,7 @@ is(run_job('day'), '0|0|0|0', 'then nothing');
 # What the checkpoint rests at is below all that, and what was read ahead is not sent again either
 my $reader = session($source, scalar(getpwuid($<)));
 $reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM day');
-as_loader($target, q{SELECT incload_create_job('fresh', 'src.day', 'dw.fresh', 'upsert', 'updated_at', '{id}', '{"lookback": "0"}'); SELECT incload_run('fresh')});
+as_loader($target, q{SELECT incload_create_job('fresh', 'src.day', 'dw.fresh', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}'); SELECT incload_run('fresh')});
 my $bound = q{SELECT bound FROM incload.checkpoint WHERE job = 'fresh'};
 sleep(2.3);
 is(run_job('fresh'), '0|0|0|0', 'what was seen is not sent again');
@@ -71,7 +71,7 @@ $source->safe_psql('postgres', q{
 	CREATE TABLE same (id int PRIMARY KEY, v numeric, doc jsonb, note text, updated_at timestamptz NOT NULL);
 	INSERT INTO same SELECT i, i * 1.10, jsonb_build_object('i', i), repeat('s', 40), now() - i * interval '1 s' FROM generate_series(1, 50000) i});
 foreign_table($target, 'same');
-as_loader($target, q{SELECT incload_create_job('same', 'src.same', 'dw.same', 'upsert', 'updated_at', '{id}', '{"lookback": "1 day"}'); SELECT incload_run('same')});
+as_loader($target, q{SELECT incload_create_job('same', 'src.same', 'dw.same', 'upsert', 'updated_at', '{id}', options => '{"lookback": "1 day"}'); SELECT incload_run('same')});
 $target->safe_psql('postgres', 'VACUUM (FREEZE, ANALYZE) dw.same; CHECKPOINT');
 
 # the pages that a run writes by itself are in the log as a whole once after a checkpoint

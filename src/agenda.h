@@ -1,0 +1,70 @@
+/*
+ * agenda.h
+ *		When jobs with a schedule run next: incload.schedule_store.
+ *
+ * Like catalog.h, every function works as the extension's owner, inside the
+ * caller's transaction.
+ */
+#ifndef INCLOAD_AGENDA_H
+#define INCLOAD_AGENDA_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
+
+#include "job.h"
+
+/* DueJob: a job that is due, by incload.schedule_store */
+typedef struct DueJob
+{
+	int64		job_id;
+	char	   *name;
+	char	   *owner_name;
+	int			attempt;
+	char	   *next_run_at;	/* as it was: what changes it is the outcome */
+	char	   *skip;			/* why its run is left out; NULL: it is not */
+} DueJob;
+
+typedef enum RunEnd
+{
+	RUN_SUCCEEDED,
+	RUN_CANCELLED,
+	RUN_SKIPPED,
+	RUN_FAILED_PASSING,			/* by what may be over soon: it is retried */
+	RUN_FAILED_LASTING			/* by what somebody has to mend: after a number of these the job pauses */
+} RunEnd;
+
+/* the form in which a schedule is kept: a cron line gets the zone of this session; 22023 for a bad one */
+extern char *agenda_schedule(const char *schedule);
+
+/* puts a job with a schedule onto the agenda, from now on, and takes one without from it */
+extern void agenda_enter(const Job *job);
+
+/* an error where the jobs that it depends on do not exist, are somebody else's, or depend on it in turn */
+extern void agenda_require_order(const Job *job);
+
+/* a job that was resumed: nothing is held against it */
+extern void agenda_forgive(int64 job_id);
+
+/*
+ * At most "limit" jobs that are due and not among "busy" (an array in text form
+ * of job_id): each owner in turn, whoever waits longest first. A job that depends on
+ * one whose run of this round is still to come is not due yet.
+ */
+extern List *agenda_due(int limit, const char *busy);
+
+/* when the next job is due after now, DT_NOEND for never */
+extern TimestampTz agenda_next(void);
+
+/*
+ * The outcome of a scheduled run: when the next one is, be it a retry, and
+ * whether the job pauses. RUN_FAILED_PASSING beyond the option retry_limit
+ * counts as over until the next time of the schedule.
+ */
+extern void agenda_settle(const Job *job, RunEnd end, const char *error);
+
+/* the same for a runner that has ended without a word, if next_run_at is still what it was */
+extern void agenda_settle_lost(const DueJob *due);
+
+#endif							/* INCLOAD_AGENDA_H */

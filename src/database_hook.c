@@ -1,0 +1,253 @@
+/*
+ * database_hook.c
+ *		What statements about databases and the extension mean to workers.
+ *
+ * DROP DATABASE, CREATE DATABASE … TEMPLATE, and ALTER DATABASE … RENAME and SET
+ * TABLESPACE fail while anybody is connected to the database, and the server asks only
+ * workers of its own to leave. So incload's are asked first, and kept away until the
+ * statement is over; if it has failed, or the database is still there, they come
+ * back. Only for those who may do it: nobody else stops workers by trying. DROP and
+ * ALTER EXTENSION need all of its tables at once, and take the same way.
+ *
+ * CREATE EXTENSION and CREATE DATABASE are news for the launcher once they are
+ * committed.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "database_hook.h"
+#include "incload.h"
+#include "scheduler.h"
+#include "slots.h"
+
+/* how long workers get to leave; the server itself then waits another 5 s */
+#define WAIT_MS 10000
+
+static ProcessUtility_hook_type next_hook = NULL;
+
+/* what this transaction has to tell once it has committed */
+static bool has_news = false;
+
+/* the database that this transaction has for itself */
+static struct
+{
+	Oid			database;
+	bool		is_dropped;
+	bool		by_hand;		/* it had a scheduler that no launcher brings back */
+}			held;
+
+/* lets go of a database: its workers come back, be it dropped in vain or copied */
+static void
+release(bool has_committed)
+{
+	SlotRef		ref;
+	BackgroundWorkerHandle *handle;
+
+	slots_release(held.database);
+	slots_wake(SLOT_LAUNCHER, InvalidOid);
+	if (held.by_hand && !(has_committed && held.is_dropped))
+		(void) scheduler_start(held.database, true, &ref, &handle);
+	held.database = InvalidOid;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
+		return;
+	if (event == XACT_EVENT_COMMIT && has_news)
+		slots_tell_news();
+	has_news = false;
+	if (OidIsValid(held.database))
+		release(event == XACT_EVENT_COMMIT);
+}
+
+static bool
+is_mine(Oid database)
+{
+	return compat_database_ownercheck(database, GetUserId());
+}
+
+static bool
+may_create_databases(void)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	bool		may = superuser();
+
+	if (HeapTupleIsValid(tuple))
+	{
+		may |= ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+		ReleaseSysCache(tuple);
+	}
+	return may;
+}
+
+static bool
+is_template(Oid database)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		is = HeapTupleIsValid(tuple) && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return is;
+}
+
+/* the option of that name, as text; NULL where it is not given */
+static char *
+option_text(List *options, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+	{
+		DefElem    *option = lfirst(lc);
+
+		if (strcmp(option->defname, name) == 0 && option->arg)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+/* does the statement change or drop this extension, and may the user do it? */
+static bool
+is_about_extension(Node *statement)
+{
+	const char *name = NULL;
+	Oid			extension;
+
+	if (IsA(statement, AlterExtensionStmt))
+		name = castNode(AlterExtensionStmt, statement)->extname;
+	else if (IsA(statement, DropStmt) && castNode(DropStmt, statement)->removeType == OBJECT_EXTENSION)
+	{
+		ListCell   *lc;
+
+		foreach(lc, castNode(DropStmt, statement)->objects)
+			if (strcmp(strVal(lfirst(lc)), "incload") == 0)
+				name = "incload";
+	}
+	if (name == NULL || strcmp(name, "incload") != 0)
+		return false;
+	extension = get_extension_oid(name, true);
+	return OidIsValid(extension) && compat_extension_ownercheck(extension, GetUserId());
+}
+
+/* the database that a statement needs for itself, and the user may have; else InvalidOid */
+static Oid
+wanted_database(Node *statement)
+{
+	const char *name = NULL;
+	bool		is_copied = false;
+	Oid			database;
+
+	if (is_about_extension(statement))
+		return MyDatabaseId;
+
+	if (IsA(statement, DropdbStmt))
+		name = castNode(DropdbStmt, statement)->dbname;
+	else if (IsA(statement, CreatedbStmt))
+	{
+		name = option_text(castNode(CreatedbStmt, statement)->options, "template");
+		is_copied = true;
+	}
+	else if (IsA(statement, RenameStmt) && castNode(RenameStmt, statement)->renameType == OBJECT_DATABASE)
+		name = castNode(RenameStmt, statement)->subname;
+	else if (IsA(statement, AlterDatabaseStmt) &&
+			 option_text(castNode(AlterDatabaseStmt, statement)->options, "tablespace"))
+		name = castNode(AlterDatabaseStmt, statement)->dbname;
+	if (name == NULL)
+		return InvalidOid;
+	database = get_database_oid(name, true);
+	if (!OidIsValid(database) || database == MyDatabaseId)
+		return InvalidOid;
+	if (is_mine(database) || (is_copied && is_template(database) && may_create_databases()))
+		return database;
+	return InvalidOid;
+}
+
+/* what a statement tells once it is committed */
+static void
+note_news(Node *statement)
+{
+	if (IsA(statement, CreatedbStmt) ||
+		(IsA(statement, CreateExtensionStmt) &&
+		 strcmp(castNode(CreateExtensionStmt, statement)->extname, "incload") == 0))
+		has_news = true;
+}
+
+static bool
+has_scheduler_by_hand(Oid database)
+{
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+
+		if (slot.kind == SLOT_SCHEDULER && slot.by_hand && slot.database == database &&
+			slot.state != SLOT_FREE && slot.state != SLOT_ENDED)
+			return true;
+	}
+	return false;
+}
+
+/* has all of incload's workers leave a database */
+static void
+clear_database(Oid database)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WAIT_MS);
+
+	while (slots_dismiss(database, true) > 0 && GetCurrentTimestamp() < until)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20,
+						 incload_wait_event_idle());
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static void
+incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
+{
+	Node	   *statement = pstmt->utilityStmt;
+	Oid			database = IsTransactionState() ? wanted_database(statement) : InvalidOid;
+
+	note_news(statement);
+	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database))
+	{
+		held.database = database;
+		held.is_dropped = IsA(statement, DropdbStmt) || IsA(statement, DropStmt);
+		held.by_hand = has_scheduler_by_hand(database);
+		clear_database(database);
+	}
+	if (next_hook)
+		next_hook(pstmt, query, read_only_tree, context, params, environment, dest, completion);
+	else
+		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, environment, dest,
+								completion);
+}
+
+void
+database_hook_install(void)
+{
+	next_hook = ProcessUtility_hook;
+	ProcessUtility_hook = incload_utility;
+	RegisterXactCallback(at_transaction_end, NULL);
+}

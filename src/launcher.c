@@ -1,0 +1,338 @@
+/*
+ * launcher.c
+ *		The background worker that keeps a scheduler in each database.
+ *
+ * It is in no database itself, and so in nobody's way. Which databases have the
+ * extension cannot be seen from outside: a scheduler is started in each that
+ * may have it, and ends at once where there is none. Such a database is tried again
+ * when an extension was created or the launcher is new. A scheduler that ends for
+ * another reason comes back, later each time.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "background.h"
+#include "incload.h"
+#include "launcher.h"
+#include "run.h"
+#include "scheduler.h"
+#include "slots.h"
+
+PGDLLEXPORT void incload_launcher_main(Datum arg);
+
+/* how often databases are looked up where nothing tells of a new one */
+#define LOOK_EVERY_MS 10000
+
+/* a scheduler that ends at once comes back after a second, then two, at most a minute */
+#define LONGEST_WAIT_MS 60000
+
+/* Place: a database in which there is or should be a scheduler */
+typedef struct Place
+{
+	Oid			database;
+	bool		is_wanted;
+	bool		is_running;		/* started by this launcher, and not yet seen to have ended */
+	bool		is_empty;		/* has not the extension, as of "news" */
+	uint32		news;
+	int			failures;
+	TimestampTz started_at;
+	TimestampTz next_try;
+	SlotRef		ref;
+	BackgroundWorkerHandle *handle;
+} Place;
+
+static List *places = NIL;
+
+void
+launcher_register(void)
+{
+	BackgroundWorker worker;
+
+	/* pg_upgrade starts servers to look at them */
+	if (IsBinaryUpgrade)
+		return;
+	background_describe(&worker, "incload launcher", "incload_launcher_main", 1, (Datum) 0);
+	RegisterBackgroundWorker(&worker);
+}
+
+static Place *
+place_of(Oid database)
+{
+	ListCell   *lc;
+	Place	   *place;
+
+	foreach(lc, places)
+		if (((Place *) lfirst(lc))->database == database)
+			return lfirst(lc);
+	place = palloc0(sizeof(Place));
+	place->database = database;
+	places = lappend(places, place);
+	return place;
+}
+
+/* is the database named by incload.databases, or meant by its asterisk? */
+static bool
+is_listed(List *names, const FormData_pg_database *database)
+{
+	ListCell   *lc;
+
+	if (!database->datallowconn)
+		return false;
+	foreach(lc, names)
+		if (strcmp(lfirst(lc), NameStr(database->datname)) == 0 ||
+			(strcmp(lfirst(lc), "*") == 0 && !database->datistemplate))
+			return true;
+	return false;
+}
+
+/* which databases are there and wanted; forgets those that are gone */
+static void
+look_up_databases(MemoryContext context)
+{
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+	List	   *names;
+	ListCell   *lc;
+
+	foreach(lc, places)
+		((Place *) lfirst(lc))->is_wanted = false;
+	run_begin_work();
+	(void) SplitGUCList(pstrdup(incload_databases), ',', &names);
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database database = (Form_pg_database) GETSTRUCT(tuple);
+		MemoryContext old;
+
+		if (!is_listed(names, database))
+			continue;
+		old = MemoryContextSwitchTo(context);
+		place_of(database->oid)->is_wanted = true;
+		MemoryContextSwitchTo(old);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	run_end_work();
+	MemoryContextSwitchTo(context);
+}
+
+/* has its scheduler ended, and why? */
+static void
+follow(Place *place)
+{
+	pid_t		pid;
+	Slot		slot;
+	int			ms;
+
+	if (!place->is_running || GetBackgroundWorkerPid(place->handle, &pid) != BGWH_STOPPED)
+		return;
+	slot = slot_read(place->ref.index);
+	place->is_running = false;
+	place->is_empty = slot.serial == place->ref.serial && slot.end == END_NO_EXTENSION;
+	slot_give_up(&place->ref);
+	pfree(place->handle);
+	/* one that has worked for a while has not failed to start */
+	if (place->is_empty ||
+		TimestampDifferenceExceeds(place->started_at, GetCurrentTimestamp(), LONGEST_WAIT_MS))
+		place->failures = 0;
+	ms = Min(1000 << Min(place->failures, 10), LONGEST_WAIT_MS);
+	place->failures++;
+	place->next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+}
+
+/* starts its scheduler where there should be one */
+static void
+keep(Place *place, TimestampTz *next)
+{
+	uint32		news = slots_news();
+
+	follow(place);
+	if (place->is_running || !place->is_wanted || (place->is_empty && place->news == news) ||
+		slots_is_held(place->database) || slots_is_stopped(place->database))
+		return;
+	if (place->is_empty)
+		place->next_try = 0;
+	if (place->next_try > GetCurrentTimestamp())
+	{
+		*next = Min(*next, place->next_try);
+		return;
+	}
+	place->news = news;
+	place->is_empty = false;
+	place->started_at = GetCurrentTimestamp();
+	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);
+	if (!place->is_running)
+		place->next_try = TimestampTzPlusMilliseconds(place->started_at, 1000);
+}
+
+/* tells the schedulers of databases that are no longer wanted to leave, and forgets the places */
+static void
+drop_unwanted(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, places)
+	{
+		Place	   *place = lfirst(lc);
+
+		if (place->is_wanted)
+			continue;
+		if (place->is_running)
+			(void) slots_dismiss(place->database, false);
+		else
+		{
+			places = foreach_delete_current(places, lc);
+			pfree(place);
+		}
+	}
+}
+
+/* slots of schedulers that a launcher before this one has started, and that are gone */
+static void
+free_ended_slots(void)
+{
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+		SlotRef		ref = {.index = i, .serial = slot.serial};
+
+		if (slot.kind == SLOT_SCHEDULER && slot.state == SLOT_ENDED)
+			slot_give_up(&ref);
+	}
+}
+
+void
+incload_launcher_main(Datum arg)
+{
+	TimestampTz next_lookup = 0;
+	uint32		news = slots_news();
+	SlotRef		ref;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	if (!slot_reserve(SLOT_LAUNCHER, InvalidOid, InvalidOid, NULL, false, &ref))
+		proc_exit(1);
+	slot_claim(&ref);
+	BackgroundWorkerUnblockSignals();
+	/* only what all databases share */
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "incload launcher", ALLOCSET_DEFAULT_SIZES));
+	free_ended_slots();
+	while (!ShutdownRequestPending)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		ListCell   *lc;
+
+		if (now >= next_lookup || news != slots_news())
+		{
+			look_up_databases(CurrentMemoryContext);
+			news = slots_news();
+			next_lookup = TimestampTzPlusMilliseconds(now, LOOK_EVERY_MS);
+		}
+		now = next_lookup;
+		foreach(lc, places)
+			keep(lfirst(lc), &now);
+		drop_unwanted();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 TimestampDifferenceMilliseconds(GetCurrentTimestamp(), now),
+						 incload_wait_event_idle());
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			next_lookup = 0;
+		}
+	}
+	/* another code than 0: whoever has terminated it has not turned it off */
+	proc_exit(1);
+}
+
+PG_FUNCTION_INFO_V1(incload_worker_start);
+
+/*
+ * incload_worker_start() → boolean
+ *		Lets the jobs of this database run by their schedules: starts a scheduler,
+ *		by hand where the library is not preloaded, until the server restarts.
+ *		False where there is one. 53400 where no worker is free.
+ */
+Datum
+incload_worker_start(PG_FUNCTION_ARGS)
+{
+	BackgroundWorkerHandle *handle;
+	SlotRef		ref;
+	pid_t		pid;
+
+	PreventCommandDuringRecovery("incload_worker_start()");
+	if (slots_has(SLOT_SCHEDULER, MyDatabaseId) && !slots_is_stopped(MyDatabaseId))
+		PG_RETURN_BOOL(false);
+	if (slots_has(SLOT_LAUNCHER, InvalidOid) && slots_is_stopped(MyDatabaseId))
+	{
+		slots_note_stopped(MyDatabaseId, false);
+		slots_wake(SLOT_LAUNCHER, InvalidOid);
+		PG_RETURN_BOOL(true);
+	}
+	slots_note_stopped(MyDatabaseId, false);
+	if (!scheduler_start(MyDatabaseId, true, &ref, &handle) ||
+		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("could not start a scheduler for this database"),
+				 errdetail("No background worker is free."),
+				 errhint("Raise max_worker_processes; SELECT * FROM incload.worker shows incload's workers.")));
+	PG_RETURN_BOOL(true);
+}
+
+PG_FUNCTION_INFO_V1(incload_worker_stop);
+
+/*
+ * incload_worker_stop() → boolean
+ *		Ends the scheduler of this database and its idle runners; runs that are under
+ *		way go on. It stays away until incload_worker_start() or a restart of the
+ *		server. False where there is none.
+ */
+Datum
+incload_worker_stop(PG_FUNCTION_ARGS)
+{
+	bool		is_there = slots_has(SLOT_SCHEDULER, MyDatabaseId);
+
+	PreventCommandDuringRecovery("incload_worker_stop()");
+	if (is_there || slots_has(SLOT_LAUNCHER, InvalidOid))
+		slots_note_stopped(MyDatabaseId, true);
+	slots_wake(SLOT_SCHEDULER, MyDatabaseId);
+	/* it has a look to end first */
+	for (int i = 0; is_there && i < 100 && slots_has(SLOT_SCHEDULER, MyDatabaseId); i++)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 50,
+						 incload_wait_event_idle());
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	PG_RETURN_BOOL(is_there);
+}

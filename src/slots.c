@@ -1,0 +1,513 @@
+/*
+ * slots.c
+ *		The shared memory in which incload's background workers are listed.
+ *
+ * It is small, so that it also fits into what a server leaves for a library that
+ * was not preloaded. A crash of the server empties it, and ends every worker.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "slots.h"
+
+/* databases of which something is to be remembered at once: more than one would meet */
+#define MAX_MARKS 64
+
+/* Mark: what holds for a database as long as the server runs */
+typedef struct Mark
+{
+	Oid			database;
+	pid_t		held_by;		/* who has it for himself; 0: nobody */
+	bool		is_stopped;		/* by incload_worker_stop() */
+} Mark;
+
+typedef struct Slots
+{
+	LWLock		lock;
+	uint32		next_serial;
+	uint32		news;
+	Mark		marks[MAX_MARKS];
+	int			nslots;
+	Slot		slot[FLEXIBLE_ARRAY_MEMBER];
+} Slots;
+
+static Slots *shared = NULL;
+static int	mine = -1;
+static shmem_request_hook_type next_request_hook = NULL;
+
+static Size
+slots_size(int n)
+{
+	return add_size(offsetof(Slots, slot), mul_size(sizeof(Slot), n));
+}
+
+static void
+request_memory(void)
+{
+	if (next_request_hook)
+		next_request_hook();
+	RequestAddinShmemSpace(slots_size(max_worker_processes));
+}
+
+void
+slots_preload(void)
+{
+	next_request_hook = shmem_request_hook;
+	shmem_request_hook = request_memory;
+}
+
+static void
+attach(void)
+{
+	bool		found;
+
+	if (shared)
+		return;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = ShmemInitStruct("incload workers", slots_size(max_worker_processes), &found);
+	if (!found)
+	{
+		memset(shared, 0, slots_size(max_worker_processes));
+		shared->nslots = max_worker_processes;
+		LWLockInitialize(&shared->lock, compat_new_tranche("IncloadWorkers"));
+	}
+	LWLockRelease(AddinShmemInitLock);
+	compat_register_tranche(shared->lock.tranche, "IncloadWorkers");
+}
+
+static void
+lock_slots(LWLockMode mode)
+{
+	attach();
+	LWLockAcquire(&shared->lock, mode);
+}
+
+static void
+unlock_slots(void)
+{
+	LWLockRelease(&shared->lock);
+}
+
+int
+slots_number(void)
+{
+	attach();
+	return shared->nslots;
+}
+
+Slot
+slot_read(int index)
+{
+	Slot		slot;
+
+	lock_slots(LW_SHARED);
+	slot = shared->slot[index];
+	unlock_slots();
+	return slot;
+}
+
+/* all below that take a Slot are called with the lock held */
+static void
+enter_state(Slot *slot, SlotState state)
+{
+	slot->state = state;
+	slot->since = GetCurrentTimestamp();
+}
+
+static void
+wake(const Slot *slot)
+{
+	if (slot->proc)
+		SetLatch(&slot->proc->procLatch);
+}
+
+static bool
+is_there(const Slot *slot)
+{
+	return slot->state != SLOT_FREE && slot->state != SLOT_ENDED;
+}
+
+/* what is known of a database; with "make", a new mark if need be, NULL where there are too many */
+static Mark *
+mark_of(Oid database, bool make)
+{
+	Mark	   *unused = NULL;
+
+	for (int i = 0; i < MAX_MARKS; i++)
+	{
+		Mark	   *mark = &shared->marks[i];
+
+		if (mark->held_by == 0 && !mark->is_stopped)
+			unused = mark;
+		else if (mark->database == database)
+			return mark;
+	}
+	if (make && unused)
+		unused->database = database;
+	return make ? unused : NULL;
+}
+
+static bool
+is_held(Oid database)
+{
+	Mark	   *mark = OidIsValid(database) ? mark_of(database, false) : NULL;
+
+	return mark && mark->held_by != 0;
+}
+
+bool
+slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_hand, SlotRef *ref)
+{
+	Slot	   *slot = NULL;
+
+	lock_slots(LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *other = &shared->slot[i];
+
+		if (other->state == SLOT_FREE && slot == NULL)
+			slot = other;
+		if (kind != SLOT_RUNNER && is_there(other) && other->kind == kind && other->database == database)
+		{
+			slot = NULL;
+			break;
+		}
+	}
+	if (slot && !is_held(database))
+	{
+		memset(slot, 0, sizeof(Slot));
+		slot->kind = kind;
+		slot->serial = ++shared->next_serial;
+		slot->database = database;
+		slot->owner = owner;
+		slot->by_hand = by_hand;
+		if (task)
+			slot->task = *task;
+		slot->started_at = GetCurrentTimestamp();
+		enter_state(slot, SLOT_STARTING);
+		ref->index = slot - shared->slot;
+		ref->serial = slot->serial;
+	}
+	else
+		slot = NULL;
+	unlock_slots();
+	return slot != NULL;
+}
+
+bool
+slot_is_stale(const SlotRef *ref)
+{
+	Slot		slot = slot_read(ref->index);
+
+	return slot.serial != ref->serial || slot.state != SLOT_STARTING;
+}
+
+void
+slot_give_up(const SlotRef *ref)
+{
+	Slot	   *slot;
+
+	lock_slots(LW_EXCLUSIVE);
+	slot = &shared->slot[ref->index];
+	if (slot->serial == ref->serial && (slot->pid == 0 || slot->state == SLOT_ENDED))
+		slot->state = SLOT_FREE;
+	unlock_slots();
+}
+
+TaskState
+slot_task_state(const SlotRef *ref)
+{
+	Slot		slot = slot_read(ref->index);
+
+	if (slot.serial != ref->serial || slot.state == SLOT_FREE)
+		return TASK_GONE;
+	return slot.state == SLOT_STARTING || slot.state == SLOT_BUSY ? TASK_RUNNING : TASK_DONE;
+}
+
+/* at the end of a worker; a launcher wants to know why its scheduler has gone */
+static void
+leave_slot(int code, Datum arg)
+{
+	Slot	   *slot = &shared->slot[mine];
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	slot->pid = 0;
+	slot->proc = NULL;
+	enter_state(slot, slot->kind == SLOT_SCHEDULER && !slot->by_hand ? SLOT_ENDED : SLOT_FREE);
+	LWLockRelease(&shared->lock);
+}
+
+void
+slot_claim(const SlotRef *ref)
+{
+	Slot	   *slot;
+	bool		is_ours;
+
+	lock_slots(LW_EXCLUSIVE);
+	slot = &shared->slot[ref->index];
+	is_ours = slot->serial == ref->serial && slot->state == SLOT_STARTING && !slot->leave &&
+		!is_held(slot->database);
+	if (is_ours)
+	{
+		mine = ref->index;
+		slot->pid = MyProcPid;
+		slot->proc = MyProc;
+		enter_state(slot, SLOT_BUSY);
+	}
+	else if (slot->serial == ref->serial)
+		slot->state = SLOT_FREE;
+	unlock_slots();
+	if (!is_ours)
+		proc_exit(0);
+	before_shmem_exit(leave_slot, 0);
+}
+
+Slot
+slot_mine(void)
+{
+	return slot_read(mine);
+}
+
+void
+slot_set_state(SlotState state)
+{
+	Slot	   *slot = &shared->slot[mine];
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	enter_state(slot, slot->leave && state == SLOT_IDLE ? SLOT_STOPPING : state);
+	/* whoever has cancelled the job that is over has not meant the next one */
+	if (state == SLOT_IDLE)
+		QueryCancelPending = false;
+	LWLockRelease(&shared->lock);
+}
+
+void
+slot_set_end(SlotEnd end)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->slot[mine].end = end;
+	LWLockRelease(&shared->lock);
+}
+
+bool
+slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref)
+{
+	bool		is_given = false;
+
+	lock_slots(LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nslots && !is_given && !is_held(database); i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+
+		if (slot->kind != SLOT_RUNNER || slot->state != SLOT_IDLE || slot->leave ||
+			slot->database != database || slot->owner != owner)
+			continue;
+		slot->task = *task;
+		/* another task is another use: who watches the former one sees its end */
+		slot->serial = ++shared->next_serial;
+		enter_state(slot, SLOT_BUSY);
+		wake(slot);
+		ref->index = i;
+		ref->serial = slot->serial;
+		is_given = true;
+	}
+	unlock_slots();
+	return is_given;
+}
+
+bool
+slot_retire(void)
+{
+	Slot	   *slot = &shared->slot[mine];
+	bool		is_idle;
+
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	is_idle = slot->state != SLOT_BUSY;
+	if (is_idle)
+		enter_state(slot, SLOT_STOPPING);
+	LWLockRelease(&shared->lock);
+	return is_idle;
+}
+
+void
+slot_dismiss_one(void)
+{
+	Slot	   *oldest = NULL;
+
+	lock_slots(LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+
+		if (slot->kind == SLOT_RUNNER && slot->state == SLOT_IDLE &&
+			(oldest == NULL || slot->since < oldest->since))
+			oldest = slot;
+	}
+	if (oldest)
+	{
+		oldest->leave = true;
+		enter_state(oldest, SLOT_STOPPING);
+		wake(oldest);
+	}
+	unlock_slots();
+}
+
+bool
+slot_cancel(Oid database, int64 job_id)
+{
+	bool		is_found = false;
+
+	lock_slots(LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+
+		if (slot->kind != SLOT_RUNNER || slot->database != database || slot->task.job_id != job_id ||
+			(slot->state != SLOT_BUSY && slot->state != SLOT_STARTING))
+			continue;
+		is_found = true;
+		if (slot->pid == 0)
+			slot->leave = true;
+		else
+			kill(slot->pid, SIGINT);
+	}
+	unlock_slots();
+	return is_found;
+}
+
+int
+slots_dismiss(Oid database, bool busy_ones_too)
+{
+	int			left = 0;
+
+	lock_slots(LW_EXCLUSIVE);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+
+		if (!is_there(slot) || slot->database != database ||
+			(!busy_ones_too && slot->kind == SLOT_RUNNER && slot->state != SLOT_IDLE))
+			continue;
+		left++;
+		slot->leave = true;
+		if (slot->pid != 0 && busy_ones_too)
+			kill(slot->pid, SIGTERM);
+		wake(slot);
+	}
+	unlock_slots();
+	return left;
+}
+
+bool
+slots_has(SlotKind kind, Oid database)
+{
+	bool		is_found = false;
+
+	lock_slots(LW_SHARED);
+	for (int i = 0; i < shared->nslots; i++)
+		is_found |= is_there(&shared->slot[i]) && shared->slot[i].kind == kind &&
+			shared->slot[i].database == database;
+	unlock_slots();
+	return is_found;
+}
+
+void
+slots_wake(SlotKind kind, Oid database)
+{
+	lock_slots(LW_SHARED);
+	for (int i = 0; i < shared->nslots; i++)
+		if (is_there(&shared->slot[i]) && shared->slot[i].kind == kind &&
+			(!OidIsValid(database) || shared->slot[i].database == database))
+			wake(&shared->slot[i]);
+	unlock_slots();
+}
+
+bool
+slots_hold(Oid database)
+{
+	Mark	   *mark;
+
+	lock_slots(LW_EXCLUSIVE);
+	mark = mark_of(database, true);
+	if (mark)
+		mark->held_by = MyProcPid;
+	unlock_slots();
+	return mark != NULL;
+}
+
+void
+slots_release(Oid database)
+{
+	Mark	   *mark;
+
+	lock_slots(LW_EXCLUSIVE);
+	mark = mark_of(database, false);
+	if (mark && mark->held_by == MyProcPid)
+		mark->held_by = 0;
+	unlock_slots();
+}
+
+bool
+slots_is_held(Oid database)
+{
+	bool		held;
+
+	lock_slots(LW_SHARED);
+	held = is_held(database);
+	unlock_slots();
+	return held;
+}
+
+void
+slots_note_stopped(Oid database, bool is_stopped)
+{
+	Mark	   *mark;
+
+	lock_slots(LW_EXCLUSIVE);
+	mark = mark_of(database, is_stopped);
+	if (mark)
+		mark->is_stopped = is_stopped;
+	unlock_slots();
+}
+
+bool
+slots_is_stopped(Oid database)
+{
+	Mark	   *mark;
+	bool		is_stopped;
+
+	lock_slots(LW_SHARED);
+	mark = mark_of(database, false);
+	is_stopped = mark && mark->is_stopped;
+	unlock_slots();
+	return is_stopped;
+}
+
+void
+slots_tell_news(void)
+{
+	lock_slots(LW_EXCLUSIVE);
+	shared->news++;
+	unlock_slots();
+	slots_wake(SLOT_LAUNCHER, InvalidOid);
+}
+
+uint32
+slots_news(void)
+{
+	uint32		news;
+
+	lock_slots(LW_SHARED);
+	news = shared->news;
+	unlock_slots();
+	return news;
+}

@@ -1,0 +1,147 @@
+/*
+ * slots.h
+ *		The shared memory in which incload's background workers are listed.
+ *
+ * Each worker has a slot from before it is started until it is gone. The slot
+ * says what it is, for which database, and what it is to do: a scheduler hands
+ * a job to a runner by it, incload.worker shows it, and who has to have a
+ * database for himself asks it who is to leave.
+ */
+#ifndef INCLOAD_SLOTS_H
+#define INCLOAD_SLOTS_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "storage/proc.h"
+
+typedef enum SlotKind
+{
+	SLOT_LAUNCHER,				/* one a server, only with preload */
+	SLOT_SCHEDULER,				/* one a database */
+	SLOT_RUNNER					/* runs jobs of one owner in one database */
+} SlotKind;
+
+typedef enum SlotState
+{
+	SLOT_FREE,					/* nobody's; → starting */
+	SLOT_STARTING,				/* registered, not there yet; → busy, or free if it never comes */
+	SLOT_BUSY,					/* works; → idle, ended, free */
+	SLOT_IDLE,					/* a runner that waits for a job; → busy, stopping, free */
+	SLOT_STOPPING,				/* a runner that was told to leave; → free */
+	SLOT_ENDED					/* a launcher's scheduler that is gone, and why; → free, by the launcher */
+} SlotState;
+
+/* why a scheduler is gone */
+typedef enum SlotEnd
+{
+	END_UNKNOWN,				/* an error, or it was terminated: it is started again */
+	END_NO_EXTENSION,			/* there is nothing to schedule until CREATE EXTENSION */
+	END_STOPPED					/* incload_worker_stop() */
+} SlotEnd;
+
+/* Task: a run that a runner is to do */
+typedef struct Task
+{
+	int64		job_id;
+	int64		run_id;			/* the number that was promised; 0: none */
+	int			attempt;		/* from 1 */
+	bool		is_scheduled;	/* its outcome sets when the job runs next */
+	TransactionId after;		/* only once this transaction has committed, if set */
+} Task;
+
+typedef struct Slot
+{
+	SlotKind	kind;
+	SlotState	state;
+	uint32		serial;			/* of its use: another one is another worker */
+	pid_t		pid;			/* 0 while it starts */
+	PGPROC	   *proc;
+	Oid			database;		/* none for the launcher */
+	Oid			owner;			/* of a runner's jobs */
+	bool		by_hand;		/* a scheduler of incload_worker_start() */
+	bool		leave;			/* told to leave */
+	SlotEnd		end;
+	Task		task;
+	TimestampTz started_at;
+	TimestampTz since;			/* in this state */
+} Slot;
+
+/* SlotRef: what a worker is given to find its slot */
+typedef struct SlotRef
+{
+	int			index;
+	uint32		serial;
+} SlotRef;
+
+typedef enum TaskState
+{
+	TASK_RUNNING,				/* or about to; → done, gone */
+	TASK_DONE,					/* its outcome is on record */
+	TASK_GONE					/* the runner has ended: whether it had recorded the outcome is to be looked up */
+} TaskState;
+
+/* asks for the memory; from _PG_init, where the library is preloaded */
+extern void slots_preload(void);
+
+/* how many slots there are; each is read by slot_read() */
+extern int	slots_number(void);
+extern Slot slot_read(int index);
+
+/*
+ * Takes a free slot for a worker that will be started. False where there is
+ * none, or, for a scheduler, one is in that database already, or its workers are
+ * held off.
+ */
+extern bool slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_hand,
+						 SlotRef *ref);
+/* is this no longer, or not yet again, the slot of a worker that is to start? */
+extern bool slot_is_stale(const SlotRef *ref);
+/* gives it back: the worker could not be started, or never came */
+extern void slot_give_up(const SlotRef *ref);
+
+/* how far a runner is with the task that it was given by that use of its slot */
+extern TaskState slot_task_state(const SlotRef *ref);
+
+/* the worker itself: this is my slot; ends the process where it was given up */
+extern void slot_claim(const SlotRef *ref);
+extern Slot slot_mine(void);
+extern void slot_set_state(SlotState state);
+extern void slot_set_end(SlotEnd end);
+
+/* gives a task to an idle runner of that owner; false where none is */
+extern bool slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref);
+/* a runner that waits too long: false if it was given a task in this very moment */
+extern bool slot_retire(void);
+/* tells an idle runner of somebody else's to make room */
+extern void slot_dismiss_one(void);
+
+/* cancels what runs the job; false where no runner does */
+extern bool slot_cancel(Oid database, int64 job_id);
+
+/*
+ * Tells everybody in a database to leave, or its idle runners and its scheduler
+ * alone. Returns how many of them are still there.
+ */
+extern int	slots_dismiss(Oid database, bool busy_ones_too);
+
+/* is there a worker of that kind for a database? */
+extern bool slots_has(SlotKind kind, Oid database);
+
+/* wakes a kind of worker, of a database or of all (InvalidOid) */
+extern void slots_wake(SlotKind kind, Oid database);
+
+/* from now on no worker of incload's enters the database; false where too many are held */
+extern bool slots_hold(Oid database);
+extern void slots_release(Oid database);
+extern bool slots_is_held(Oid database);
+
+/* incload_worker_stop() and _start(), for the launcher */
+extern void slots_note_stopped(Oid database, bool is_stopped);
+extern bool slots_is_stopped(Oid database);
+
+/* that an extension was created or a database came, for the launcher */
+extern void slots_tell_news(void);
+extern uint32 slots_news(void);
+
+#endif							/* INCLOAD_SLOTS_H */
