@@ -88,7 +88,7 @@ CREATE TABLE incload.run_store (
     job_id          bigint NOT NULL,
     job             text COLLATE "C" NOT NULL,
     owner           name NOT NULL,
-    kind            text NOT NULL CHECK (kind IN ('incremental', 'full')),
+    kind            text NOT NULL CHECK (kind IN ('incremental', 'full', 'backfill')),
     status          text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'cancelled', 'skipped')),
     trigger         text NOT NULL,
     started_at      timestamptz NOT NULL,
@@ -119,6 +119,27 @@ CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 
 CREATE INDEX run_store_started_idx ON incload.run_store USING brin (started_at);
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
 
+CREATE SEQUENCE incload.window_id_seq;
+COMMENT ON SEQUENCE incload.window_id_seq IS 'incload: numbers windows of backfills';
+CREATE TABLE incload.batch_window_store (
+    window_id   bigint PRIMARY KEY DEFAULT nextval('incload.window_id_seq'),
+    job_id      bigint NOT NULL REFERENCES incload.job_store ON DELETE CASCADE,
+    low         text NOT NULL,
+    high        text NOT NULL,
+    state       text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'done', 'failed', 'stopped')),
+    attempts    integer NOT NULL DEFAULT 0,
+    not_before  timestamptz NOT NULL DEFAULT '-infinity',
+    run_id      bigint,
+    rows_read   bigint,
+    error       text,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz
+);
+CREATE INDEX batch_window_store_job_idx ON incload.batch_window_store (job_id, created_at);
+-- what is still to be loaded is asked for all the time, and is mostly nothing
+CREATE INDEX batch_window_store_pending_idx ON incload.batch_window_store (job_id, window_id) WHERE state = 'pending';
+COMMENT ON TABLE incload.batch_window_store IS 'incload: the ledger of backfills; read it through incload.batch_window';
+
 CREATE TABLE incload.event_store (
     event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -139,6 +160,8 @@ SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
 
 /*
  * Views. Each shows a row to the members of its owner's role, looked up by
@@ -222,10 +245,10 @@ FROM incload.job_store j
 LEFT JOIN incload.checkpoint_store c USING (job_id)
 LEFT JOIN incload.schedule_store a USING (job_id)
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status = 'succeeded'
+                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind <> 'backfill'
                    ORDER BY u.run_id DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status <> 'skipped'
+                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'
                    ORDER BY u.run_id DESC LIMIT 1) e ON true
 LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
                    FROM pg_catalog.pg_locks k
@@ -248,6 +271,45 @@ COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful ru
 COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
+
+CREATE VIEW incload.batch_window WITH (security_barrier) AS
+SELECT w.window_id, j.job, w.low, w.high, w.state, w.attempts, w.run_id, w.rows_read, w.error,
+       w.created_at, w.finished_at
+FROM incload.batch_window_store w
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.batch_window IS 'the ledger of backfills: each window, and whether it is loaded';
+COMMENT ON COLUMN incload.batch_window.low IS 'rows from this watermark on';
+COMMENT ON COLUMN incload.batch_window.high IS 'and below this one';
+COMMENT ON COLUMN incload.batch_window.state IS 'pending, done, failed for good, or stopped by incload_cancel or too many failures';
+COMMENT ON COLUMN incload.batch_window.created_at IS 'when incload_backfill was called; the same for all of its windows';
+
+/*
+ * What is under way and can be seen from outside: backfills that have windows left, and
+ * runs that commit in batches.
+ */
+CREATE VIEW incload.progress WITH (security_barrier) AS
+SELECT b.job, 'backfill' AS kind, b.done, b.total, b.rows_read,
+       round((b.rows_read / greatest(extract(epoch FROM clock_timestamp() - b.started_at), 0.001))::numeric) AS rows_per_second,
+       b.started_at,
+       CASE WHEN b.done > 0 THEN date_trunc('second', (clock_timestamp() - b.started_at) / b.done * (b.total - b.done)) END AS time_left
+FROM (SELECT w.job, w.created_at AS started_at, count(*) AS total, count(*) FILTER (WHERE w.state <> 'pending') AS done,
+             coalesce(sum(w.rows_read), 0) AS rows_read
+      FROM incload.batch_window w
+      GROUP BY w.job, w.created_at
+      HAVING count(*) FILTER (WHERE w.state = 'pending') > 0) b
+UNION ALL
+SELECT u.job, u.kind, u.batches, NULL, u.rows_read,
+       round((u.rows_read / greatest(extract(epoch FROM clock_timestamp() - u.started_at), 0.001))::numeric),
+       u.started_at, NULL
+FROM incload.run u
+JOIN incload.status s USING (job)
+WHERE u.status = 'running' AND s.state = 'running';
+COMMENT ON VIEW incload.progress IS 'backfills and runs in batches that are under way: how far, how fast, and how long yet';
+COMMENT ON COLUMN incload.progress.done IS 'windows of a backfill, or batches of a run, that are committed';
+COMMENT ON COLUMN incload.progress.time_left IS 'of a backfill, if it goes on as it has so far';
 
 /*
  * The background workers of the server. Which job a runner has is shown to the
@@ -272,7 +334,7 @@ COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, 
 COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
 
 GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status,
-    incload.worker TO PUBLIC;
+    incload.worker, incload.batch_window, incload.progress TO PUBLIC;
 
 /*
  * Functions, in the schema named at CREATE EXTENSION.
@@ -371,6 +433,13 @@ RETURNS bigint LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_start';
 COMMENT ON FUNCTION incload_start(text) IS
 'run a job in a background worker once this transaction commits; returns the run_id at once';
+
+CREATE FUNCTION incload_backfill(job text, from_value text DEFAULT NULL, to_value text DEFAULT NULL,
+    step text DEFAULT NULL)
+RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_backfill';
+COMMENT ON FUNCTION incload_backfill(text, text, text, text) IS
+'read a range of the source again, window by window, in workers; without a range, go on with what the last one has left';
 
 CREATE FUNCTION incload_cancel(job text)
 RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE

@@ -204,8 +204,8 @@ agenda_next(void)
 }
 
 /* retries come further and further apart, and not all at once after a server came back */
-static TimestampTz
-retry_at(const Job *job, int attempt)
+TimestampTz
+agenda_retry_at(const Job *job, int attempt)
 {
 	double		ms = job->options->retry_delay;
 
@@ -259,7 +259,7 @@ agenda_settle(const Job *job, RunEnd end, const char *error)
 	params[1] = rows->value[0][1];
 	if (end == RUN_FAILED_PASSING && attempt <= job->options->retry_limit)
 	{
-		params[2] = time_text(retry_at(job, attempt));
+		params[2] = time_text(agenda_retry_at(job, attempt));
 		attempt++;
 	}
 	else

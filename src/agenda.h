@@ -23,6 +23,7 @@ typedef struct DueJob
 	char	   *owner_name;
 	int			attempt;
 	char	   *next_run_at;	/* as it was: what changes it is the outcome */
+	bool		is_backfill;	/* it has windows to load, and is on no agenda for that */
 	char	   *skip;			/* why its run is left out; NULL: it is not */
 } DueJob;
 
@@ -63,6 +64,9 @@ extern TimestampTz agenda_next(void);
  * counts as over until the next time of the schedule.
  */
 extern void agenda_settle(const Job *job, RunEnd end, const char *error);
+
+/* when what has failed for the n-th time (from 1) is tried again */
+extern TimestampTz agenda_retry_at(const Job *job, int attempt);
 
 /* the same for a runner that has ended without a word, if next_run_at is still what it was */
 extern void agenda_settle_lost(const DueJob *due);

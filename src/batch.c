@@ -89,7 +89,7 @@ plan_reading(Run *run)
 	bool		can_cut;
 	bool		needs_order;
 
-	if (!run->window.is_empty)
+	if (!run->window.is_empty && run->piece == NULL)
 		run->fill = fill_choose(run->job, shape, run->checkpoint, run->is_full, run->in_batches);
 	in_pieces = run->in_batches && !run->is_full && run->fill.way == FILL_APPLY;
 	/* without bounds, a query that ends with the batch could not go on */
@@ -128,6 +128,26 @@ full_window(Run *run)
 				 errdetail("Without a key, a refresh may read only rows below which none can come any more."),
 				 errhint("Try again in a few seconds.")));
 	window.high = run->horizon->bound;
+	return window;
+}
+
+/* a window of a backfill */
+static Window
+piece_window(const Run *run)
+{
+	const WatermarkType *type = run->shape->watermark;
+	Window		window = {0};
+
+	if (type == NULL || run->shape->nkeys == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("job \"%s\" can no longer be backfilled", run->job->name),
+				 errdetail("It has lost its watermark or its key."),
+				 errhint("SELECT incload_cancel(%s) ends the backfill.", quote_literal_cstr(run->job->name))));
+	window.low.is_set = window.high.is_set = true;
+	window.low.side = window.high.side = BOUND_BEFORE;
+	window.low.value = watermark_parse(type, run->piece->low);
+	window.high.value = watermark_parse(type, run->piece->high);
 	return window;
 }
 
@@ -172,13 +192,15 @@ prepare(Run *run)
 		horizon_foresee(run->source, run->job);
 	}
 	run->shape = shape_build(run->source, run->job);
-	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
+	/* windows of a backfill are loaded side by side, and leave it alone */
+	run->checkpoint = checkpoint_read(run->job->id, run->shape, run->piece == NULL);
 	run->stop_event = "source_changed";
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,
 								   run->is_full);
 	run->stop_event = NULL;
 	horizon_correct(run->horizon, run->checkpoint);
-	run->window = run->is_full ? full_window(run)
+	run->window = run->piece ? piece_window(run)
+		: run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
 	if (run->window.low.is_set)
 		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
@@ -576,11 +598,18 @@ run_batch(Run *run)
 	/* whatever the owner's SQL has set */
 	role_pin_formats();
 
-	advance_checkpoint(run, !more);
+	if (run->piece)
+	{
+		run->record->watermark_from = run->piece->low;
+		run->record->watermark_to = run->piece->high;
+	}
+	else
+		advance_checkpoint(run, !more);
 	run->record->bytes_read = run->source->bytes_read;
 	if (!more)
 	{
-		note_lag(run);
+		if (run->piece == NULL)
+			note_lag(run);
 		note_held_horizon(run);
 		note_future(run);
 		if (run->job->stored_target != run->job->target ||

@@ -19,11 +19,19 @@
 #include "stage.h"
 #include "window.h"
 
+/* Piece: a range of watermarks as text, the low end included, the high end not */
+typedef struct Piece
+{
+	char	   *low;
+	char	   *high;
+} Piece;
+
 /* Run: everything that a run knows, from its first batch to its last */
 typedef struct Run
 {
 	const Job  *job;
 	bool		is_full;		/* reads everything, and makes the target equal to it */
+	const Piece *piece;			/* of a backfill: reads this range alone, and moves no checkpoint; or NULL */
 	bool		in_batches;		/* commits after each batch */
 	void		(*commit) (void);	/* how, and begins the next transaction */
 	bool		is_locked;		/* holds the job's lock */

@@ -271,6 +271,10 @@ history_prune(int64 minutes, int limit)
 						   "   WHERE s.job_id = u.job_id AND s.status = 'succeeded')"
 						   "  OR NOT EXISTS (SELECT FROM incload.job_store j WHERE j.job_id = u.job_id))"
 						   " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
+	pruned += catalog_query("DELETE FROM incload.batch_window_store WHERE window_id IN (SELECT w.window_id"
+							" FROM incload.batch_window_store w WHERE w.state <> 'pending'"
+							" AND w.finished_at < now() - $1::bigint * interval '1 minute'"
+							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	return pruned + catalog_query("DELETE FROM incload.event_store WHERE event_id IN (SELECT e.event_id"
 								  " FROM incload.event_store e WHERE e.at < now() - $1::bigint * interval '1 minute'"
 								  " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;

@@ -78,14 +78,13 @@ _PG_init(void)
 	}
 }
 
-uint32
-incload_wait_event_idle(void)
+/* an event of that name, made when a process first waits for it */
+static uint32
+wait_event(uint32 *event, const char *name)
 {
-	static uint32 event = 0;
-
-	if (event == 0)
-		event = compat_wait_event("IncloadIdle");
-	return event;
+	if (*event == 0)
+		*event = compat_wait_event(name);
+	return *event;
 }
 
 uint32
@@ -93,7 +92,21 @@ incload_wait_event_source(void)
 {
 	static uint32 event = 0;
 
-	if (event == 0)
-		event = compat_wait_event("IncloadSource");
-	return event;
+	return wait_event(&event, "IncloadSource");
+}
+
+uint32
+incload_wait_event_idle(void)
+{
+	static uint32 event = 0;
+
+	return wait_event(&event, "IncloadIdle");
+}
+
+uint32
+incload_wait_event_brake(void)
+{
+	static uint32 event = 0;
+
+	return wait_event(&event, "IncloadBrake");
 }

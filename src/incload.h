@@ -11,6 +11,9 @@ extern uint32 incload_wait_event_source(void);
 /* under which a background worker waits for something to do */
 extern uint32 incload_wait_event_idle(void);
 
+/* under which a run waits so as to be no faster than the option max_rate */
+extern uint32 incload_wait_event_brake(void);
+
 /* settings */
 extern char *incload_databases;	/* a list, or * for each that has the extension */
 extern int	incload_max_workers;	/* runners at once */

@@ -37,9 +37,9 @@
 #include "background.h"
 #include "incload.h"
 #include "launcher.h"
-#include "run.h"
 #include "scheduler.h"
 #include "slots.h"
+#include "unattended.h"
 
 PGDLLEXPORT void incload_launcher_main(Datum arg);
 
@@ -120,7 +120,7 @@ look_up_databases(MemoryContext context)
 
 	foreach(lc, places)
 		((Place *) lfirst(lc))->is_wanted = false;
-	run_begin_work();
+	unattended_begin();
 	(void) SplitGUCList(pstrdup(incload_databases), ',', &names);
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
@@ -137,7 +137,7 @@ look_up_databases(MemoryContext context)
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
-	run_end_work();
+	unattended_commit();
 	MemoryContextSwitchTo(context);
 }
 

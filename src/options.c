@@ -24,7 +24,9 @@ typedef enum OptionForm
 	OPTION_TEXT,				/* char *: any string but an empty one */
 	OPTION_CHOICE,				/* int: one of a list of words */
 	OPTION_ROWS,				/* int64: a whole number of rows from 1 */
+	OPTION_RATE,				/* int64: a whole number of rows from 0 */
 	OPTION_TIMES,				/* int64: a whole number from 0 */
+	OPTION_WORKERS,				/* int64: a whole number from 1 */
 	OPTION_SWITCH,				/* bool: true or false */
 	OPTION_NAMES,				/* List of char *: an array of strings */
 	OPTION_EXPRESSIONS,			/* List of Transform *: an object of strings */
@@ -76,6 +78,10 @@ static const OptionRule rules[] = {
 	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
 	{"batch_rows", OPTION_ROWS, PLACE(batch_rows), {0}, 500000, "500000",
 	"rows that incload_run_in_batches commits at once"},
+	{"max_rate", OPTION_RATE, PLACE(max_rate), {0}, 0, "no limit",
+	"rows a second that each reader takes at most, for the source's sake"},
+	{"parallel", OPTION_WORKERS, PLACE(parallel), {0}, 1, "1",
+	"workers that load the windows of a backfill at once"},
 	{"full_refresh_mode", OPTION_CHOICE, PLACE(full_refresh_mode), {"merge", "truncate", "swap"}, 0,
 		"merge with a key, else truncate",
 	"how a full refresh makes the target equal to the source: row by row, emptied first, or filled anew beside the old rows"},
@@ -104,7 +110,9 @@ static const char *const form_names[] = {
 	[OPTION_TEXT] = "text",
 	[OPTION_CHOICE] = "choice",
 	[OPTION_ROWS] = "integer",
+	[OPTION_RATE] = "integer",
 	[OPTION_TIMES] = "integer",
+	[OPTION_WORKERS] = "integer",
 	[OPTION_SWITCH] = "boolean",
 	[OPTION_NAMES] = "text[]",
 	[OPTION_EXPRESSIONS] = "object",
@@ -320,6 +328,12 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 		case OPTION_ROWS:
 			*(int64 *) place = parse_number(rule, value, 1, PG_INT64_MAX, "a whole number of rows, at least 1");
 			break;
+		case OPTION_RATE:
+			*(int64 *) place = parse_number(rule, value, 0, INT_MAX, "a whole number of rows a second, 0 for no limit");
+			break;
+		case OPTION_WORKERS:
+			*(int64 *) place = parse_number(rule, value, 1, 64, "a whole number of workers from 1 to 64");
+			break;
 		case OPTION_TIMES:
 			*(int64 *) place = parse_number(rule, value, 0, 1000, "a whole number from 0 to 1000");
 			break;
@@ -359,7 +373,8 @@ options_parse(Jsonb *json)
 	const OptionRule *rule = NULL;
 
 	for (int i = 0; i < lengthof(rules); i++)
-		if (rules[i].form == OPTION_ROWS || rules[i].form == OPTION_TIMES ||
+		if (rules[i].form == OPTION_ROWS || rules[i].form == OPTION_RATE ||
+			rules[i].form == OPTION_TIMES || rules[i].form == OPTION_WORKERS ||
 			rules[i].form == OPTION_DURATION)
 			*(int64 *) ((char *) options + rules[i].place) = rules[i].preset;
 	if (json == NULL)

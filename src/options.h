@@ -81,6 +81,8 @@ typedef struct JobOptions
 	char	   *post_sql;
 	int64		statement_timeout;	/* milliseconds, 0 for none */
 	int64		lock_timeout;	/* milliseconds, 0 for none */
+	int64		max_rate;		/* rows a second, 0 for no limit */
+	int64		parallel;		/* workers that load the windows of a backfill at once */
 	List	   *depends_on;		/* of char *: names of jobs */
 	int64		retry_limit;
 	int64		retry_delay;	/* milliseconds */

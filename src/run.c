@@ -26,18 +26,16 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-#include "agenda.h"
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
-#include "fault.h"
 #include "history.h"
 #include "role.h"
 #include "run.h"
+#include "run_core.h"
 
 /* what tells incload's advisory locks from those of pg_advisory_lock (1 and 2) */
 #define JOB_LOCK_CLASS 73
@@ -45,8 +43,8 @@
 /* the runs of this session that are under way, the latest first */
 static Run *innermost = NULL;
 
-static void
-job_locktag(const Job *job, LOCKTAG *tag)
+void
+run_locktag(const Job *job, LOCKTAG *tag)
 {
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (job->id >> 32), (uint32) job->id,
 						 JOB_LOCK_CLASS);
@@ -61,7 +59,7 @@ find_holder(const Job *job)
 		psprintf("%u", (uint32) job->id)
 	};
 
-	return catalog_query("SELECT l.pid FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted"
+	return catalog_query("SELECT l.pid, l.mode FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted"
 						 " AND l.database = $1::oid AND l.classid = $2::oid AND l.objid = $3::oid"
 						 " AND l.objsubid = 73", 3, params);
 }
@@ -85,7 +83,7 @@ run_lock_to_change(const Job *job)
 	LOCKTAG		tag;
 
 	require_not_inside(job);
-	job_locktag(job, &tag);
+	run_locktag(job, &tag);
 	if (LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL)
 		return;
 	ereport(NOTICE,
@@ -101,11 +99,19 @@ run_lock(const Job *job, bool for_session)
 	TextRows   *holder;
 
 	require_not_inside(job);
-	job_locktag(job, &tag);
+	run_locktag(job, &tag);
 	if (LockAcquire(&tag, ExclusiveLock, for_session, true) != LOCKACQUIRE_NOT_AVAIL)
 		return;
 
 	holder = find_holder(job);
+	/* windows of a backfill are short, and no new one begins while somebody waits */
+	if (holder->nrows > 0 && strcmp(holder->value[0][1], "ShareLock") == 0)
+	{
+		ereport(NOTICE,
+				(errmsg("waiting for the windows of a backfill of job \"%s\"", job->name)));
+		(void) LockAcquire(&tag, ExclusiveLock, for_session, false);
+		return;
+	}
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 errmsg("job \"%s\" is already running", job->name),
@@ -122,7 +128,7 @@ run_require_idle(const Job *job)
 	LOCKTAG		tag;
 
 	run_lock(job, false);
-	job_locktag(job, &tag);
+	run_locktag(job, &tag);
 	LockRelease(&tag, ExclusiveLock, false);
 }
 
@@ -134,13 +140,13 @@ run_holder(const Job *job)
 	return holder->nrows && holder->value[0][0] ? atoi(holder->value[0][0]) : 0;
 }
 
-static void
-unlock_session(const Job *job)
+void
+run_unlock_session(const Job *job, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
-	job_locktag(job, &tag);
-	LockRelease(&tag, ExclusiveLock, true);
+	run_locktag(job, &tag);
+	LockRelease(&tag, mode, true);
 }
 
 /*
@@ -148,8 +154,8 @@ unlock_session(const Job *job)
  * the setting of that name uses. A shorter one that runs already stays.
  * Returns when the timer of before was to go off, 0 for none.
  */
-static TimestampTz
-start_timeout(const Job *job)
+TimestampTz
+run_start_timeout(const Job *job)
 {
 	TimestampTz before = 0;
 	TimestampTz ours;
@@ -175,7 +181,7 @@ stop_timeout(const Job *job, TimestampTz before)
 }
 
 /* runs it to the end, committing after each batch where that is asked for */
-static void
+void
 run_to_end(Run *run)
 {
 	MemoryContext batch_context = AllocSetContextCreate(run->context, "incload batch",
@@ -204,8 +210,8 @@ run_to_end(Run *run)
  * The end of a run that failed: counts go back to what is committed. Takes the
  * error off the stack and returns it.
  */
-static ErrorData *
-take_failure(Run *run)
+ErrorData *
+run_take_failure(Run *run)
 {
 	RunRecord  *record = run->record;
 	ErrorData  *error;
@@ -231,16 +237,16 @@ take_failure(Run *run)
 	return error;
 }
 
-static const char *
-failure_status(const Run *run, const ErrorData *error)
+const char *
+run_failure_status(const Run *run, const ErrorData *error)
 {
 	return !run->is_locked ? "skipped"
 		: error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
 }
 
 /* the event of a failure that somebody has to decide about; NULL for any other */
-static const char *
-failure_event(const Run *run, const ErrorData *error)
+const char *
+run_failure_event(const Run *run, const ErrorData *error)
 {
 	return error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ? run->stop_event : NULL;
 }
@@ -249,9 +255,9 @@ failure_event(const Run *run, const ErrorData *error)
 static void
 record_failure(Run *run)
 {
-	ErrorData  *error = take_failure(run);
+	ErrorData  *error = run_take_failure(run);
 
-	history_write_outside(run->record, failure_status(run, error), error, failure_event(run, error));
+	history_write_outside(run->record, run_failure_status(run, error), error, run_failure_event(run, error));
 	ReThrowError(error);
 }
 
@@ -267,6 +273,14 @@ refuse_without_writes(const Job *job)
 	PreventCommandIfReadOnly("incload_run()");
 }
 
+/* from here on, a call of this very job by the run's own SQL is refused */
+void
+run_begin_inside(Run *run)
+{
+	run->outer = innermost;
+	innermost = run;
+}
+
 /*
  * Takes the job's lock and then reads the job again: it may have been altered,
  * paused or dropped since it was looked up. False for a paused one, which is
@@ -280,8 +294,7 @@ lock_job(Run *run)
 	run->job = run->record->job = job_reload(run->job);
 	run->is_full |= run->job->strategy == STRATEGY_FULL;
 	run->record->kind = run->is_full ? "full" : "incremental";
-	run->outer = innermost;
-	innermost = run;
+	run_begin_inside(run);
 	history_close_dead(run->job, run->record->run_id);
 	if (run->job->enabled)
 		return true;
@@ -295,20 +308,20 @@ lock_job(Run *run)
 }
 
 /* whatever became of the run, in the end or in an error */
-static void
-end_run(Run *run, TimestampTz timeout)
+void
+run_end(Run *run, TimestampTz timeout)
 {
 	stop_timeout(run->job, timeout);
 	if (!run->is_locked)
 		return;
 	innermost = run->outer;
 	if (run->in_batches)
-		unlock_session(run->job);
+		run_unlock_session(run->job, ExclusiveLock);
 	pgstat_report_appname(application_name);
 }
 
-static Run *
-new_run(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 run_id)
+Run *
+run_new(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 run_id)
 {
 	Run		   *run = palloc0(sizeof(Run));
 
@@ -332,8 +345,8 @@ run_in_transaction(const char *name, bool refresh)
 	int64		run_id;
 
 	MemoryContextSwitchTo(context);
-	run = new_run(job_load(name), context, refresh, false, 0);
-	timeout = start_timeout(run->job);
+	run = run_new(job_load(name), context, refresh, false, 0);
+	timeout = run_start_timeout(run->job);
 	PG_TRY();
 	{
 		if (lock_job(run))
@@ -347,11 +360,11 @@ run_in_transaction(const char *name, bool refresh)
 	}
 	PG_CATCH();
 	{
-		end_run(run, timeout);
+		run_end(run, timeout);
 		record_failure(run);
 	}
 	PG_END_TRY();
-	end_run(run, timeout);
+	run_end(run, timeout);
 	run_id = run->record->run_id;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(context);
@@ -396,7 +409,7 @@ commit_procedure(void)
 }
 
 /* from lock to history, committing after each batch */
-static void
+void
 run_batches(Run *run)
 {
 	if (!lock_job(run))
@@ -437,118 +450,21 @@ incload_run_in_batches(PG_FUNCTION_ARGS)
 	context = AllocSetContextCreate(PortalContext, "incload run", ALLOCSET_DEFAULT_SIZES);
 	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	MemoryContextSwitchTo(context);
-	run = new_run(job_load(text_to_cstring(PG_GETARG_TEXT_PP(0))), context, false, true, 0);
+	run = run_new(job_load(text_to_cstring(PG_GETARG_TEXT_PP(0))), context, false, true, 0);
 	run->commit = commit_procedure;
-	timeout = start_timeout(run->job);
+	timeout = run_start_timeout(run->job);
 	PG_TRY();
 	{
 		run_batches(run);
 	}
 	PG_CATCH();
 	{
-		end_run(run, timeout);
+		run_end(run, timeout);
 		record_failure(run);
 	}
 	PG_END_TRY();
-	end_run(run, timeout);
+	run_end(run, timeout);
 	SPI_finish();
 	MemoryContextDelete(context);
 	PG_RETURN_VOID();
-}
-
-void
-run_begin_work(void)
-{
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-}
-
-void
-run_end_work(void)
-{
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-}
-
-/* how a background worker commits */
-static void
-commit_worker(void)
-{
-	MemoryContext context = CurrentMemoryContext;
-
-	run_end_work();
-	run_begin_work();
-	MemoryContextSwitchTo(context);
-}
-
-/*
- * The record of a run that failed in a background worker, which has no caller
- * to tell: the server log has the error.
- */
-static RunEnd
-end_failed(Run *run, const Task *task, char **message)
-{
-	ErrorData  *error;
-	const char *status;
-
-	EmitErrorReport();
-	error = take_failure(run);
-	status = failure_status(run, error);
-	AbortCurrentTransaction();
-	run_begin_work();
-	MemoryContextSwitchTo(run->context);
-	history_write_failure(run->record, status, error, failure_event(run, error));
-	*message = run->record->error;
-	if (!run->is_locked)
-		return RUN_SKIPPED;
-	if (strcmp(status, "cancelled") == 0)
-		return RUN_CANCELLED;
-	return fault_is_passing(error->sqlerrcode) ? RUN_FAILED_PASSING : RUN_FAILED_LASTING;
-}
-
-void
-run_unattended(const Task *task)
-{
-	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload run", ALLOCSET_DEFAULT_SIZES);
-	Job		   *job;
-	Run		   *volatile run;
-	TimestampTz volatile timeout = 0;
-	RunEnd		end = RUN_SUCCEEDED;
-	char	   *message = NULL;
-
-	run_begin_work();
-	MemoryContextSwitchTo(context);
-	/* dropped, or given to somebody else, who has a worker of his own */
-	job = catalog_find_job_by_id(task->job_id);
-	if (job == NULL || job->owner != GetUserId())
-	{
-		run_end_work();
-		MemoryContextDelete(context);
-		return;
-	}
-	job = job_load(job->name);
-	run = new_run(job, context, false, true, task->run_id);
-	run->commit = commit_worker;
-	run->record->trigger = task->is_scheduled ? "schedule" : "start";
-	run->record->attempt = task->attempt;
-	PG_TRY();
-	{
-		timeout = start_timeout(run->job);
-		run_batches(run);
-		if (strcmp(run->record->status, "skipped") == 0)
-			end = RUN_SKIPPED;
-		end_run(run, timeout);
-	}
-	PG_CATCH();
-	{
-		end_run(run, timeout);
-		end = end_failed(run, task, &message);
-	}
-	PG_END_TRY();
-	if (task->is_scheduled)
-		agenda_settle(run->job, end, message);
-	run_end_work();
-	MemoryContextSwitchTo(TopMemoryContext);
-	MemoryContextDelete(context);
 }

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "job.h"
-#include "slots.h"
 
 /*
  * Takes the job's lock until the end of the transaction (or of the session),
@@ -24,16 +23,5 @@ extern void run_require_idle(const Job *job);
 
 /* the PID of the process that runs the job, 0 for none */
 extern int	run_holder(const Job *job);
-
-/*
- * A background worker runs a job, outside of any transaction: commits batch by
- * batch, and whatever becomes of it is on record and, for a scheduled run, on the
- * agenda. Does nothing for a job that is gone, or is no longer this user's.
- */
-extern void run_unattended(const Task *task);
-
-/* a worker's transaction, with a snapshot */
-extern void run_begin_work(void);
-extern void run_end_work(void);
 
 #endif							/* INCLOAD_RUN_H */

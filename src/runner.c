@@ -33,6 +33,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "backfill.h"
 #include "background.h"
 #include "catalog.h"
 #include "compat.h"
@@ -43,6 +44,7 @@
 #include "run.h"
 #include "runner.h"
 #include "slots.h"
+#include "unattended.h"
 
 /* how long a runner waits for another task, and after how many it makes room for a fresh one */
 #define IDLE_MS (60 * 1000)
@@ -113,9 +115,9 @@ may_begin(const Task *task)
 		return false;
 	if (is_cancelled)
 	{
-		run_begin_work();
+		unattended_begin();
 		history_cancel_start(task->run_id);
-		run_end_work();
+		unattended_commit();
 	}
 	return !is_cancelled;
 }
@@ -138,7 +140,10 @@ do_task(const Task *task)
 	if (may_begin(task))
 	{
 		pgstat_report_activity(STATE_RUNNING, psprintf("incload: job " INT64_FORMAT, task->job_id));
-		run_unattended(task);
+		if (task->is_backfill)
+			unattended_backfill(task);
+		else
+			unattended_run(task);
 	}
 	pgstat_report_stat(true);
 	pgstat_report_activity(STATE_IDLE, NULL);
@@ -197,7 +202,7 @@ incload_runner_main(Datum arg)
 		slot = slot_mine();
 		do_task(&slot.task);
 		clean_session();
-	} while (slot.task.is_scheduled && ++tasks < MOST_TASKS && wait_for_task(slot.database));
+	} while ((slot.task.is_scheduled || slot.task.is_backfill) && ++tasks < MOST_TASKS && wait_for_task(slot.database));
 	slots_wake(SLOT_SCHEDULER, slot.database);
 }
 
@@ -261,21 +266,24 @@ PG_FUNCTION_INFO_V1(incload_cancel);
 /*
  * incload_cancel(job text) → boolean
  *		Cancels the run of a job that is under way, in a worker or in a session.
- *		What it has committed stays. False where there is none.
+ *		What it has committed stays; windows of a backfill that are still to be loaded are
+ *		left. False where there is nothing to cancel.
  */
 Datum
 incload_cancel(PG_FUNCTION_ARGS)
 {
 	Job		   *job;
+	bool		is_stopped;
 	int			pid;
 
 	PreventCommandDuringRecovery("incload_cancel()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	is_stopped = backfill_stop(job) > 0;
 	if (slot_cancel(MyDatabaseId, job->id))
 		PG_RETURN_BOOL(true);
 	pid = run_holder(job);
 	if (pid == 0 || pid == MyProcPid)
-		PG_RETURN_BOOL(false);
+		PG_RETURN_BOOL(is_stopped);
 	/* in a session: whoever may cancel that session may */
 	PG_RETURN_DATUM(DirectFunctionCall1(pg_cancel_backend, Int32GetDatum(pid)));
 }

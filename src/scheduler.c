@@ -28,16 +28,17 @@
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "backfill.h"
 #include "background.h"
 #include "catalog.h"
 #include "compat.h"
 #include "history.h"
 #include "incload.h"
 #include "role.h"
-#include "run.h"
 #include "runner.h"
 #include "scheduler.h"
 #include "slots.h"
+#include "unattended.h"
 
 PGDLLEXPORT void incload_scheduler_main(Datum arg);
 
@@ -99,7 +100,7 @@ busy_jobs(int *runners)
 		if (slot.kind != SLOT_RUNNER || slot.state == SLOT_FREE)
 			continue;
 		++*runners;
-		if (slot.database == MyDatabaseId && (slot.state == SLOT_BUSY || slot.state == SLOT_STARTING))
+		if (slot.database == MyDatabaseId && !slot.task.is_backfill && (slot.state == SLOT_BUSY || slot.state == SLOT_STARTING))
 			appendStringInfo(&buf, "%s" INT64_FORMAT, buf.len ? "," : "", slot.task.job_id);
 	}
 	return psprintf("{%s}", buf.data);
@@ -131,7 +132,9 @@ remember(Scheduler *scheduler, const DueJob *due, const SlotRef *ref, Background
 	started->due.job_id = due->job_id;
 	started->due.attempt = due->attempt;
 	started->due.name = pstrdup(due->name);
-	started->due.next_run_at = pstrdup(due->next_run_at);
+	started->due.is_backfill = due->is_backfill;
+	if (due->next_run_at)
+		started->due.next_run_at = pstrdup(due->next_run_at);
 	started->ref = *ref;
 	started->handle = handle;
 	scheduler->started = lappend(scheduler->started, started);
@@ -143,7 +146,8 @@ forget(Scheduler *scheduler, Started *started)
 {
 	scheduler->started = list_delete_ptr(scheduler->started, started);
 	pfree(started->due.name);
-	pfree(started->due.next_run_at);
+	if (started->due.next_run_at)
+		pfree(started->due.next_run_at);
 	if (started->handle)
 		pfree(started->handle);
 	pfree(started);
@@ -183,7 +187,8 @@ settle_without_runner(const DueJob *due)
 static bool
 start_job(Scheduler *scheduler, const DueJob *due, int *runners)
 {
-	Task		task = {.job_id = due->job_id, .attempt = due->attempt, .is_scheduled = true};
+	Task		task = {.job_id = due->job_id, .attempt = due->attempt,
+		.is_scheduled = !due->is_backfill, .is_backfill = due->is_backfill};
 	Oid			owner = get_role_oid(due->owner_name, true);
 	BackgroundWorkerHandle *handle = NULL;
 	MemoryContext old;
@@ -230,6 +235,42 @@ start_due_jobs(Scheduler *scheduler)
 		slot_dismiss_one();
 }
 
+/* workers that load windows of a job's backfill */
+static int
+backfill_workers(int64 job_id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+
+		n += slot.kind == SLOT_RUNNER && (slot.state == SLOT_BUSY || slot.state == SLOT_STARTING) &&
+			slot.database == MyDatabaseId && slot.task.is_backfill && slot.task.job_id == job_id;
+	}
+	return n;
+}
+
+/* after the jobs that are due: what is left of the runners loads windows */
+static void
+start_backfills(Scheduler *scheduler)
+{
+	TextRows   *rows = backfill_due();
+	int			runners;
+
+	(void) busy_jobs(&runners);
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		char	  **v = rows->value[r];
+		DueJob		due = {.job_id = strtoll(v[0], NULL, 10), .name = v[1], .owner_name = v[2],
+			.attempt = 1, .is_backfill = true};
+
+		for (int n = backfill_workers(due.job_id); n < atoi(v[3]); n++)
+			if (!start_job(scheduler, &due, &runners))
+				break;
+	}
+}
+
 /* looks after the runs that were started: whose runner has ended without an outcome is retried */
 static void
 follow_started(Scheduler *scheduler)
@@ -252,7 +293,8 @@ follow_started(Scheduler *scheduler)
 		}
 		if (state == TASK_RUNNING)
 			continue;
-		if (state == TASK_GONE)
+		/* the window of one that is gone is still in the ledger */
+		if (state == TASK_GONE && !started->due.is_backfill)
 			agenda_settle_lost(&started->due);
 		over = lappend(over, started);
 	}
@@ -267,7 +309,7 @@ look(Scheduler *scheduler)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
 
-	run_begin_work();
+	unattended_begin();
 	MemoryContextSwitchTo(scheduler->look_context);
 	if (OidIsValid(get_extension_oid("incload", true)))
 	{
@@ -276,12 +318,13 @@ look(Scheduler *scheduler)
 		scheduler->is_new = false;
 		follow_started(scheduler);
 		start_due_jobs(scheduler);
+		start_backfills(scheduler);
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
 			scheduler->next_prune = TimestampTzPlusMilliseconds(now, PRUNE_EVERY_MS);
 		next = Min(agenda_next(), TimestampTzPlusMilliseconds(now, incload_naptime));
 	}
-	run_end_work();
+	unattended_commit();
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
@@ -352,6 +395,8 @@ incload_scheduler_main(Datum arg)
 	SetConfigOption("search_path", "pg_catalog", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("DateStyle", "ISO, YMD", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	/* the planner takes a look for far more work than it is */
+	SetConfigOption("jit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	/* whoever locks its tables is to have them, before he is seen as the one who blocks */
 	SetConfigOption("lock_timeout", "200ms", PGC_USERSET, PGC_S_OVERRIDE);
 

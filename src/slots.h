@@ -47,6 +47,7 @@ typedef struct Task
 	int64		run_id;			/* the number that was promised; 0: none */
 	int			attempt;		/* from 1 */
 	bool		is_scheduled;	/* its outcome sets when the job runs next */
+	bool		is_backfill;	/* loads windows of the job's backfill, until there are none */
 	TransactionId after;		/* only once this transaction has committed, if set */
 } Task;
 

@@ -33,6 +33,7 @@ stage_create(const Job *job, const Shape *shape, int64 batch_rows, bool cut_at_k
 	stage->batch_rows = batch_rows;
 	stage->cut_at_key = cut_at_key;
 	stage->context = context;
+	stage->brake.rate = job->options->max_rate;
 	return stage;
 }
 
@@ -151,6 +152,7 @@ add_row(Stage *stage, Datum *values, bool *nulls)
 		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
 	stage->nrows++;
 	remember_newest(stage, values, nulls);
+	brake_row(&stage->brake);
 }
 
 bool
@@ -203,6 +205,7 @@ stage_begin_batch(Stage *stage)
 	stage->rows = tuplestore_begin_heap(false, false, work_mem);
 	stage->nrows = 0;
 	stage->nsuperseded = 0;
+	brake_release(&stage->brake);
 	if (stage->carried)
 	{
 		MinimalTuple carried = stage->carried;

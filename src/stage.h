@@ -10,6 +10,7 @@
 #include "utils/queryenvironment.h"
 #include "utils/tuplestore.h"
 
+#include "brake.h"
 #include "job.h"
 #include "shape.h"
 
@@ -43,6 +44,8 @@ typedef struct Stage
 	int64		nfuture;		/* how many rows have one */
 	bool		has_present;
 	Datum		present_watermark;	/* the largest of the others */
+
+	Brake		brake;			/* the option max_rate */
 
 	/* a row that was read but belongs to the next batch */
 	MinimalTuple carried;
