@@ -111,6 +111,8 @@ report_lost(Remote *remote, const char *sql)
 {
 	char	   *detail = connection_message(remote->connection);
 
+	/* one that was sent ahead is in the script, and goes with the connection */
+	sql = pstrdup(sql);
 	remote_disconnect(remote);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -164,7 +166,7 @@ report_result(Remote *remote, PGresult *result, const char *sql)
 static void
 require_open(Remote *remote, const char *sql)
 {
-	if (remote->connection == NULL)
+	if (remote->connection == NULL || remote->connection->pg == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_DOES_NOT_EXIST),
 				 errmsg("the connection to server \"%s\" is closed", remote->server_name),
