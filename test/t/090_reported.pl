@@ -77,7 +77,7 @@ is(load('start', 'id'), '1', 'start_at "now" is when the job was made');
 
 # a watermark beside a transform of the same name, in batches
 job('alias', 'id int PRIMARY KEY, updated_at timestamptz NOT NULL',
-	q{'upsert', '(updated_at)', '{id}', '{"transforms": {"updated_at": "date_trunc(''day'', updated_at)"}, "batch_rows": 2, "lookback": "0"}'});
+	q{'upsert', '(updated_at)', '{id}', options => '{"transforms": {"updated_at": "date_trunc(''day'', updated_at)"}, "batch_rows": 2, "lookback": "0"}'});
 $source->safe_psql('postgres', q{INSERT INTO alias SELECT i, '2024-01-05Z'::timestamptz - i * interval '1 hour' FROM generate_series(1, 5) i});
 as_loader($target, q{CALL incload_run_in_batches('alias')});
 is(as_loader($target, 'SELECT count(*) FROM dw.alias'), '5', 'rows are read by the watermark and not by what stands for it');
