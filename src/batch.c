@@ -169,6 +169,27 @@ require_relations(Run *run)
 				 errhint("Run the job again: it says whether it can go on.")));
 }
 
+/* plans statements of the run while the source's server makes a session for it */
+static void
+plan_ahead(Run *run)
+{
+	for (int step = 0; !source_ready(run->source); step++)
+		switch (step)
+		{
+			case 0:
+				catalog_prepare_checkpoint(false);
+				break;
+			case 1:
+				catalog_prepare_checkpoint(true);
+				break;
+			case 2:
+				history_prepare(run->record);
+				break;
+			default:
+				return;
+		}
+}
+
 /* from connection to window; inside the owner bracket */
 static void
 prepare(Run *run)
@@ -186,6 +207,7 @@ prepare(Run *run)
 		target_require_same(run->job);
 	run->stop_event = NULL;
 	run->source = source_connect(run->job, run->context);
+	plan_ahead(run);
 	if (!source_foresee(run->source))
 	{
 		shape_foresee(run->source, run->job);

@@ -7,7 +7,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
+#include "commands/sequence.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -15,8 +19,11 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "catalog.h"
 #include "compat.h"
@@ -58,6 +65,18 @@ execute_in_bracket(RoleBracket *bracket, const char *sql, int nparams, const cha
 	kept_plan_execute(sql, nparams, params);
 }
 
+void
+catalog_prepare(const char *sql, int nparams)
+{
+	RoleBracket bracket;
+
+	role_enter_catalog(&bracket);
+	SPI_connect();
+	kept_plan_prepare(sql, nparams);
+	SPI_finish();
+	role_leave(&bracket);
+}
+
 TextRows *
 catalog_query(const char *sql, int nparams, const char *const *params)
 {
@@ -72,17 +91,16 @@ catalog_query(const char *sql, int nparams, const char *const *params)
 	return rows;
 }
 
-static Datum
-composite_row(const char *sql, int64 id)
+Datum
+catalog_query_row(const char *sql, int nparams, const char *const *params)
 {
 	RoleBracket bracket;
-	const char *params[1] = {psprintf(INT64_FORMAT, id)};
 	Datum		row;
 	bool		isnull;
 
-	execute_in_bracket(&bracket, sql, 1, params);
+	execute_in_bracket(&bracket, sql, nparams, params);
 	if (SPI_processed != 1)
-		elog(ERROR, "no row for number " INT64_FORMAT, id);
+		elog(ERROR, "no row came of: %s", sql);
 	row = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	row = SPI_datumTransfer(row, false, -1);
 	SPI_finish();
@@ -93,13 +111,9 @@ composite_row(const char *sql, int64 id)
 Datum
 catalog_job_row(int64 job_id)
 {
-	return composite_row("SELECT j FROM incload.job j WHERE j.job_id = $1::bigint", job_id);
-}
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
-Datum
-catalog_run_row(int64 run_id)
-{
-	return composite_row("SELECT u FROM incload.run u WHERE u.run_id = $1::bigint", run_id);
+	return catalog_query_row("SELECT j FROM incload.job j WHERE j.job_id = $1::bigint", 1, params);
 }
 
 /* text form of a list of names, and back */
@@ -295,6 +309,28 @@ catalog_delete_job(int64 job_id)
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 }
 
+static const char select_checkpoint[] =
+"SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen,"
+" seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side,"
+" fallback_noted FROM incload.checkpoint_store WHERE job_id = $1::bigint";
+
+static const char update_checkpoint[] =
+"UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
+" tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
+" held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
+" seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
+" loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
+" fallback_noted = $17::jsonb, updated_at = clock_timestamp() WHERE job_id = $1::bigint";
+
+void
+catalog_prepare_checkpoint(bool to_write)
+{
+	if (to_write)
+		catalog_prepare(update_checkpoint, 17);
+	else
+		catalog_prepare(psprintf("%s FOR UPDATE", select_checkpoint), 1);
+}
+
 CheckpointRow *
 catalog_read_checkpoint(int64 job_id, bool for_update)
 {
@@ -303,13 +339,8 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	TextRows   *rows;
 	char	  **v;
 
-	rows = catalog_query(psprintf("SELECT bound, bound_side, tie_key, noted_bounds, guarantee,"
-								  " held_back_by, epoch, seen, seen_tie_key, seen_null, mark,"
-								  " definition_hash, loaded_to, fallback_bound, fallback_side,"
-								  " fallback_noted"
-								  " FROM incload.checkpoint_store"
-								  " WHERE job_id = $1::bigint%s", for_update ? " FOR UPDATE" : ""),
-						 1, params);
+	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_checkpoint)
+						 : select_checkpoint, 1, params);
 	if (rows->nrows == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -346,13 +377,7 @@ catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 		row->fallback_bound, row->fallback_side, row->fallback_noted
 	};
 
-	catalog_query("UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
-				  " tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
-				  " held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
-				  " seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
-				  " loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
-				  " fallback_noted = $17::jsonb, updated_at = clock_timestamp() WHERE job_id = $1::bigint",
-				  17, params);
+	catalog_query(update_checkpoint, 17, params);
 }
 
 void
@@ -363,12 +388,46 @@ catalog_reset_checkpoint(int64 job_id)
 	catalog_write_checkpoint(job_id, &nothing);
 }
 
+/* the relation of that name in schema incload; an error where it is gone */
+static Oid
+own_relation(const char *name)
+{
+	Oid			relation = get_relname_relid(name, get_namespace_oid("incload", false));
+
+	if (!OidIsValid(relation))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"incload.%s\" does not exist", name),
+				 errdetail("It is a part of the extension."),
+				 errhint("DROP EXTENSION incload and create it again; or restore it from a dump.")));
+	return relation;
+}
+
 int64
 catalog_next_run_id(void)
 {
-	TextRows   *rows = catalog_query("SELECT nextval('incload.run_id_seq')", 0, NULL);
+	return nextval_internal(own_relation("run_id_seq"), false);
+}
 
-	return strtoll(rows->value[0][0], NULL, 10);
+bool
+catalog_has_running(int64 job_id)
+{
+	Relation	rel = table_open(own_relation("run_store"), AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	bool		found;
+
+	/* the index has the running ones alone */
+	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), "job_id"), BTEqualStrategyNumber, F_INT8EQ,
+				Int64GetDatum(job_id));
+	PushActiveSnapshot(GetTransactionSnapshot());
+	scan = systable_beginscan(rel, own_relation("run_store_running_idx"), true, GetActiveSnapshot(),
+							  1, &key);
+	found = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	PopActiveSnapshot();
+	table_close(rel, AccessShareLock);
+	return found;
 }
 
 void

@@ -38,9 +38,14 @@ typedef struct CheckpointRow
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
-/* a row of one of the views, as composite Datum: incload.job or incload.run by its number */
+/* plans a statement that will be asked later; sooner or later, each has to be planned once a session */
+extern void catalog_prepare(const char *sql, int nparams);
+
+/* the same for a statement that returns one row with one composite value */
+extern Datum catalog_query_row(const char *sql, int nparams, const char *const *params);
+
+/* a row of the view incload.job by its number */
 extern Datum catalog_job_row(int64 job_id);
-extern Datum catalog_run_row(int64 run_id);
 
 /* the stored job of that name, source and target not yet looked up; NULL if there is none */
 extern Job *catalog_find_job(const char *name);
@@ -65,12 +70,16 @@ extern void catalog_delete_job(int64 job_id);
 
 /* locks the job's checkpoint row until the end of the transaction and reads it */
 extern CheckpointRow *catalog_read_checkpoint(int64 job_id, bool for_update);
+extern void catalog_prepare_checkpoint(bool to_write);
 extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
 
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);
 
 extern int64 catalog_next_run_id(void);
+
+/* is a run of the job on record as running? Not planned, as each run asks it. */
+extern bool catalog_has_running(int64 job_id);
 
 /* records what happened to a job; details is the text of a JSON object or NULL */
 extern void catalog_event(const Job *job, const char *code, const char *message,

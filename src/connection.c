@@ -62,7 +62,7 @@ static dlist_head connections = DLIST_STATIC_INIT(connections);
 static bool is_set_up = false;
 static TimeoutId expiry_timer;
 
-bool
+int
 connection_wait(PGconn *pg, int event, long timeout)
 {
 	int			rc;
@@ -76,7 +76,7 @@ connection_wait(PGconn *pg, int event, long timeout)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
-	return (rc & WL_TIMEOUT) == 0;
+	return rc;
 }
 
 char *
@@ -212,8 +212,10 @@ finish_cleaning(Connection *connection)
 		{
 			long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 
-			if (left <= 0 || !connection_wait(connection->pg, WL_SOCKET_READABLE, left) ||
-				!PQconsumeInput(connection->pg))
+			if (left <= 0)
+				return false;
+			(void) connection_wait(connection->pg, WL_SOCKET_READABLE, left);
+			if (!PQconsumeInput(connection->pg))
 				return false;
 		}
 		result = PQgetResult(connection->pg);

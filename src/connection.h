@@ -31,6 +31,13 @@ typedef struct Connection
 	uint32		mapping_hash;
 	uint32		wrapper_hash;
 
+	/* while it is being opened, for login.c */
+	bool		is_opening;
+	int			poll;			/* what to wait for, a PostgresPollingStatusType */
+	int			timeout;		/* seconds */
+	TimestampTz deadline;
+	bool		needs_password;
+
 	bool		is_lent;		/* somebody uses it */
 	bool		is_stale;		/* those entries have changed since */
 	bool		is_spoilt;		/* an error came up: nobody knows what it is in the middle of */
@@ -66,9 +73,9 @@ extern void connection_hang_up(Connection *connection);
 extern char *connection_message(const Connection *connection);
 
 /*
- * Waits for the socket, or a timeout in milliseconds (-1: none); false on
- * timeout. Can be interrupted.
+ * Waits for the socket, the latch, or a timeout in milliseconds (-1: none), and
+ * returns what came (WL_...). Can be interrupted.
  */
-extern bool connection_wait(PGconn *pg, int event, long timeout);
+extern int	connection_wait(PGconn *pg, int event, long timeout);
 
 #endif							/* INCLOAD_CONNECTION_H */

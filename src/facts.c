@@ -306,7 +306,7 @@ facts_gather(Source *source)
 static const char *
 outline_of(Source *source)
 {
-	return source->version >= 110000 ? outline_query : outline_query_10;
+	return source->routine->version(source) >= 110000 ? outline_query : outline_query_10;
 }
 
 void

@@ -12,6 +12,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xlog.h"
 #include "access/tableam.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
@@ -73,7 +74,9 @@ decoding_obstacle(Relation target)
 	if (published.pubactions.pubinsert || published.pubactions.pubupdate ||
 		published.pubactions.pubdelete || published.pubactions.pubtruncate)
 		return "the target is published";
-	/* pgoutput decodes what is published; others may decode everything */
+	/* pgoutput decodes what is published; others may decode everything, where there is what to decode */
+	if (!XLogLogicalInfoActive())
+		return NULL;
 	if (catalog_query("SELECT true FROM pg_replication_slots WHERE slot_type = 'logical'"
 					  " AND database = current_database() AND plugin <> 'pgoutput'", 0, NULL)->nrows > 0)
 		return "a logical replication slot of this database may decode the target";

@@ -7,6 +7,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "autonomous.h"
@@ -28,6 +29,13 @@ history_begin(const Job *job, const char *kind, int64 run_id)
 	record->started_at = GetCurrentTimestamp();
 	return record;
 }
+
+/* the row as the view incload.run has it; whether the caller may see it has been asked */
+static const char returning[] =
+" RETURNING ROW(u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,"
+" u.watermark_from, u.watermark_to, u.rows_read, u.rows_inserted, u.rows_updated, u.rows_unchanged,"
+" u.rows_deleted, u.rows_superseded, u.rows_suppressed, u.rows_rejected, u.rows_pruned, u.batches,"
+" u.bytes_read, u.lag, u.attempt, u.sqlstate, u.error, u.hint, u.pid)::incload.run";
 
 /* Writing: a record on its way into a statement */
 typedef struct Writing
@@ -112,19 +120,34 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 #undef PUT_FIXED
 	if (nparams)
 		*nparams = writing.nparams;
-	return psprintf("INSERT INTO incload.run_store (%s) VALUES (%s)"
-					" ON CONFLICT (run_id) DO UPDATE SET %s",
-					writing.names.data, writing.values.data, writing.sets.data);
+	return psprintf("INSERT INTO incload.run_store AS u (%s) VALUES (%s)"
+					" ON CONFLICT (run_id) DO UPDATE SET %s%s",
+					writing.names.data, writing.values.data, writing.sets.data,
+					params ? returning : "");
 }
 
 void
-history_write(const RunRecord *record)
+history_write(RunRecord *record)
+{
+	const char *params[32];
+	int			nparams;
+	char	   *sql = write_statement(record, params, &nparams);
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(record));
+
+	if (record->row)
+		pfree(DatumGetPointer(record->row));
+	record->row = catalog_query_row(sql, nparams, params);
+	MemoryContextSwitchTo(old);
+}
+
+void
+history_prepare(const RunRecord *record)
 {
 	const char *params[32];
 	int			nparams;
 	char	   *sql = write_statement(record, params, &nparams);
 
-	catalog_query(sql, nparams, params);
+	catalog_prepare(sql, nparams);
 }
 
 /*
@@ -246,6 +269,8 @@ history_close_dead(const Job *job, int64 run_id)
 {
 	const char *params[2] = {number(job->id), number(run_id)};
 
+	if (!catalog_has_running(job->id))
+		return;
 	catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND run_id <> $2::bigint", 2, params);
 }
 

@@ -34,13 +34,17 @@ typedef struct RunRecord
 	char	   *sqlstate;
 	char	   *error;
 	char	   *hint;
+	Datum		row;			/* of incload.run, as it was last written */
 } RunRecord;
 
 /* a new record, with a number of its own if run_id is 0; nothing is written */
 extern RunRecord *history_begin(const Job *job, const char *kind, int64 run_id);
 
-/* writes the record as it is now, inside this transaction */
-extern void history_write(const RunRecord *record);
+/* writes the record as it is now, inside this transaction, and sets its row */
+extern void history_write(RunRecord *record);
+
+/* plans that for later */
+extern void history_prepare(const RunRecord *record);
 
 /*
  * Writes a run that failed, was cancelled or was skipped, outside of this

@@ -14,6 +14,8 @@
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/plancache.h"
+#include "utils/resowner.h"
 
 #include "compat.h"
 #include "kept_plan.h"
@@ -60,12 +62,9 @@ prepare(const char *sql, int nparams)
 	return plan;
 }
 
-static SPIPlanPtr
-find_plan(const char *sql, int nparams)
+static KeptPlan *
+find_kept(const char *sql)
 {
-	KeptPlan   *kept;
-	SPIPlanPtr	plan;
-
 	if (plans == NULL)
 	{
 		HASHCTL		control = {.keysize = sizeof(char *), .entrysize = sizeof(KeptPlan),
@@ -73,7 +72,15 @@ find_plan(const char *sql, int nparams)
 
 		plans = hash_create("incload plans", 32, &control, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE);
 	}
-	kept = hash_search(plans, &sql, HASH_FIND, NULL);
+	return hash_search(plans, &sql, HASH_FIND, NULL);
+}
+
+static SPIPlanPtr
+find_plan(const char *sql, int nparams)
+{
+	KeptPlan   *kept = find_kept(sql);
+	SPIPlanPtr	plan;
+
 	if (kept)
 		return kept->plan;
 	plan = prepare(sql, nparams);
@@ -104,4 +111,18 @@ kept_plan_execute(const char *sql, int nparams, const char *const *params)
 	code = SPI_execute_plan(find_plan(sql, nparams), values, nulls, false, 0);
 	if (code < 0)
 		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(code));
+}
+
+void
+kept_plan_prepare(const char *sql, int nparams)
+{
+	SPIPlanPtr	statement = find_plan(sql, nparams);
+	CachedPlan *plan;
+
+	/* what is not kept would be planned for nothing */
+	if (find_kept(sql) == NULL)
+		return;
+	plan = SPI_plan_get_cached_plan(statement);
+	if (plan)
+		ReleaseCachedPlan(plan, CurrentResourceOwner);
 }

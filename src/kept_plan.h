@@ -14,4 +14,7 @@
  */
 extern void kept_plan_execute(const char *sql, int nparams, const char *const *params);
 
+/* plans it for later */
+extern void kept_plan_prepare(const char *sql, int nparams);
+
 #endif							/* INCLOAD_KEPT_PLAN_H */

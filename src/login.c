@@ -64,11 +64,11 @@ login_needs_password(UserMapping *mapping)
 }
 
 static void
-report_password(ForeignServer *server, Oid user, bool is_given)
+report_password(const char *server, Oid user, bool is_given)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_S_R_E_PROHIBITED_SQL_STATEMENT_ATTEMPTED),
-			 errmsg("a password is required to connect to server \"%s\"", server->servername),
+			 errmsg("a password is required to connect to server \"%s\"", server),
 			 is_given
 			 ? errdetail("The source server did not ask for the password in the user mapping of \"%s\".",
 						 GetUserNameFromId(user, false))
@@ -78,7 +78,7 @@ report_password(ForeignServer *server, Oid user, bool is_given)
 			 ? errhint("Change the authentication method there, or let a superuser set password_required 'false' in the user mapping.")
 			 : errhint("ALTER USER MAPPING FOR %s SERVER %s OPTIONS (ADD password '...');",
 					   quote_identifier(GetUserNameFromId(user, false)),
-					   quote_identifier(server->servername))));
+					   quote_identifier(server))));
 }
 
 UserMapping *
@@ -101,7 +101,7 @@ login_mapping(ForeignServer *server, Oid user)
 	mapping = GetUserMapping(user, server->serverid);
 	if (login_needs_password(mapping) &&
 		foreign_option(mapping->options, "password", "")[0] == '\0')
-		report_password(server, user, false);
+		report_password(server->servername, user, false);
 	return mapping;
 }
 
@@ -155,37 +155,17 @@ report_unconnected(Connection *connection, const char *detail, const char *hint)
 			 errhint("%s", hint)));
 }
 
-/* waits until the connection stands, at most so many seconds */
+/* what the server says without being asked is in its own log, too */
 static void
-complete(Connection *connection, int timeout)
+take_notice(void *arg, const PGresult *result)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout * 1000L);
-	PostgresPollingStatusType poll = PGRES_POLLING_WRITING;
-
-	if (PQstatus(connection->pg) == CONNECTION_BAD)
-		poll = PGRES_POLLING_FAILED;
-	while (poll == PGRES_POLLING_READING || poll == PGRES_POLLING_WRITING)
-	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
-
-		if (left <= 0 ||
-			!connection_wait(connection->pg,
-							 poll == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_CONNECTED,
-							 left))
-			report_unconnected(connection, psprintf("There was no answer within %d seconds.", timeout),
-							   "See that the server runs; the server option connect_timeout sets how long to wait.");
-		poll = PQconnectPoll(connection->pg);
-	}
-	if (poll != PGRES_POLLING_OK)
-		report_unconnected(connection, connection_message(connection),
-						   "See that the server runs, and compare its options and the user mapping's in \\des+ and \\deu+.");
+	ereport(DEBUG1, (errmsg_internal("source server: %s", pchomp(PQresultErrorMessage(result)))));
 }
 
 void
-login_open(Connection *connection, ForeignServer *server, UserMapping *mapping,
-		   const char *application_name)
+login_start(Connection *connection, ForeignServer *server, UserMapping *mapping,
+			const char *application_name)
 {
-	int			timeout = atoi(foreign_option(server->options, "connect_timeout", "0"));
 	const char **keywords;
 	const char **values;
 
@@ -196,14 +176,48 @@ login_open(Connection *connection, ForeignServer *server, UserMapping *mapping,
 				 errdetail("There are too many open files on the local server."),
 				 errhint("Raise the server's max_files_per_process and/or \"ulimit -n\" limits.")));
 	connection->holds_fd = true;
+	connection->timeout = atoi(foreign_option(server->options, "connect_timeout", "0"));
+	if (connection->timeout <= 0)
+		connection->timeout = DEFAULT_CONNECT_TIMEOUT;
+	connection->deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													   connection->timeout * 1000L);
+	connection->needs_password = login_needs_password(mapping);
 	connection_options(server, mapping, application_name, &keywords, &values);
 	connection->pg = PQconnectStartParams(keywords, values, false);
 	if (connection->pg == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-	complete(connection, timeout > 0 ? timeout : DEFAULT_CONNECT_TIMEOUT);
-	if (login_needs_password(mapping) && !PQconnectionUsedPassword(connection->pg))
+	PQsetNoticeReceiver(connection->pg, take_notice, NULL);
+	connection->poll = PQstatus(connection->pg) == CONNECTION_BAD
+		? PGRES_POLLING_FAILED : PGRES_POLLING_WRITING;
+	connection->is_opening = true;
+}
+
+bool
+login_proceed(Connection *connection, bool wait)
+{
+	while (connection->poll == PGRES_POLLING_READING || connection->poll == PGRES_POLLING_WRITING)
+	{
+		int			event = connection->poll == PGRES_POLLING_READING
+			? WL_SOCKET_READABLE : WL_SOCKET_CONNECTED;
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), connection->deadline);
+
+		if (connection_wait(connection->pg, event, wait ? Max(left, 0) : 0) & event)
+			connection->poll = PQconnectPoll(connection->pg);
+		else if (!wait)
+			return false;
+		else if (left <= 0)
+			report_unconnected(connection,
+							   psprintf("There was no answer within %d seconds.", connection->timeout),
+							   "See that the server runs; the server option connect_timeout sets how long to wait.");
+	}
+	if (connection->poll != PGRES_POLLING_OK)
+		report_unconnected(connection, connection_message(connection),
+						   "See that the server runs, and compare its options and the user mapping's in \\des+ and \\deu+.");
+	if (connection->needs_password && !PQconnectionUsedPassword(connection->pg))
 	{
 		connection_hang_up(connection);
-		report_password(server, mapping->userid, true);
+		report_password(connection->server_name, connection->user, true);
 	}
+	connection->is_opening = false;
+	return true;
 }

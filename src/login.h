@@ -24,11 +24,15 @@ extern UserMapping *login_mapping(ForeignServer *server, Oid user);
 /* must the user have come with a password of the mapping's own? */
 extern bool login_needs_password(UserMapping *mapping);
 
+/* begins to open a connection that has been borrowed */
+extern void login_start(Connection *connection, ForeignServer *server, UserMapping *mapping,
+						const char *application_name);
+
 /*
- * Opens a connection that has been borrowed. 08001: no connection; 2F003: the
- * server did not ask for the password that the user needs.
+ * Goes on with it, until it stands, or, without wait, until there is something
+ * to wait for: then false. 08001: no connection; 2F003: the server did not ask
+ * for the password that the user needs.
  */
-extern void login_open(Connection *connection, ForeignServer *server, UserMapping *mapping,
-					   const char *application_name);
+extern bool login_proceed(Connection *connection, bool wait);
 
 #endif							/* INCLOAD_LOGIN_H */

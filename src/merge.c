@@ -83,17 +83,43 @@ compare_images(const char *left, const char *operator, const char *right)
 					left, operator, right);
 }
 
+/*
+ * What is true of most rows that have changed and of no other, or NULL: values
+ * that are unequal have other images. It spares those rows two records.
+ */
+static char *
+watermark_differs(const Shape *shape, const char *left, const char *right)
+{
+	const LoadColumn *column;
+	const char *name;
+	Oid			unequal;
+
+	if (shape->watermark_position < 0 || shape->watermark_position >= shape->ncolumns)
+		return NULL;
+	column = &shape->columns[shape->watermark_position];
+	unequal = get_negator(lookup_type_cache(column->type, TYPECACHE_EQ_OPR)->eq_opr);
+	if (!column->is_settable || !OidIsValid(unequal))
+		return NULL;
+	name = quote_identifier(column->name);
+	return psprintf("%s.%s %s %s.%s", left, name, operator_qualified_name(unequal), right, name);
+}
+
 char *
 merge_update_condition(const Job *job, const Shape *shape, const char *left, const char *right)
 {
 	char	   *l = column_list(shape, psprintf("%s.", left), true);
 	char	   *r = column_list(shape, psprintf("%s.", right), true);
+	char	   *early;
 	const char *w;
 
 	if (l[0] == '\0')
 		return NULL;
 	if (!job->options->only_newer)
-		return compare_images(l, "*<>", r);
+	{
+		early = watermark_differs(shape, left, right);
+		return early ? psprintf("(%s OR %s)", early, compare_images(l, "*<>", r))
+			: compare_images(l, "*<>", r);
+	}
 	/* of two versions with one watermark the greater image wins, in whatever order they come */
 	w = quote_identifier(shape->columns[shape->watermark_position].name);
 	return psprintf("(%s.%s OPERATOR(pg_catalog.>) %s.%s OR (%s.%s IS NULL AND %s.%s IS NOT NULL)"

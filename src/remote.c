@@ -36,9 +36,7 @@
 #include "connection.h"
 #include "login.h"
 #include "remote.h"
-
-/* most arguments that a question has: those of the settings */
-#define MAX_ARGUMENTS 4
+#include "script.h"
 
 /* Statement: one that is prepared on a connection */
 typedef struct Statement
@@ -47,22 +45,6 @@ typedef struct Statement
 	char	   *sql;
 	char		name[24];
 } Statement;
-
-typedef struct Question
-{
-	bool		wants_types;	/* of the columns, and no rows */
-	char	   *sql;
-	int			narguments;
-	const char *arguments[MAX_ARGUMENTS];
-	bool		is_settled;		/* in a script: asked twice running, at the same place */
-} Question;
-
-/* Script: what was asked the last time under that name, in order */
-typedef struct Script
-{
-	char	   *name;
-	List	   *questions;		/* of Question * */
-} Script;
 
 struct Remote
 {
@@ -92,26 +74,6 @@ forget_results(Remote *remote)
 	remote->copy_piece = NULL;
 }
 
-static void
-free_question(Question *question)
-{
-	for (int i = 0; i < question->narguments; i++)
-		pfree((char *) question->arguments[i]);
-	pfree(question->sql);
-	pfree(question);
-}
-
-/* what was not asked this time is not part of it */
-static void
-shorten_script(Script *script, int length)
-{
-	while (list_length(script->questions) > length)
-	{
-		free_question(llast(script->questions));
-		script->questions = list_delete_last(script->questions);
-	}
-}
-
 void
 remote_disconnect(Remote *remote)
 {
@@ -130,7 +92,7 @@ remote_release(Remote *remote)
 		return;
 	remote->connection = NULL;
 	if (remote->script)
-		shorten_script(remote->script, remote->asked);
+		script_shorten(remote->script, remote->asked);
 	/* with answers that nobody has read, it stays in that mode, and is not kept */
 	if (connection->pg)
 		(void) PQexitPipelineMode(connection->pg);
@@ -149,6 +111,8 @@ report_lost(Remote *remote, const char *sql)
 {
 	char	   *detail = connection_message(remote->connection);
 
+	/* one that was sent ahead is in the script, and goes with the connection */
+	sql = pstrdup(sql);
 	remote_disconnect(remote);
 	ereport(ERROR,
 			(errcode(ERRCODE_CONNECTION_FAILURE),
@@ -202,7 +166,7 @@ report_result(Remote *remote, PGresult *result, const char *sql)
 static void
 require_open(Remote *remote, const char *sql)
 {
-	if (remote->connection == NULL)
+	if (remote->connection == NULL || remote->connection->pg == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONNECTION_DOES_NOT_EXIST),
 				 errmsg("the connection to server \"%s\" is closed", remote->server_name),
@@ -217,7 +181,7 @@ next_result(Remote *remote, const char *sql)
 
 	while (PQisBusy(pg))
 	{
-		connection_wait(pg, WL_SOCKET_READABLE, -1);
+		(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
 		if (!PQconsumeInput(pg))
 			report_lost(remote, sql);
 	}
@@ -230,53 +194,6 @@ is_good(const PGresult *result)
 	ExecStatusType status = PQresultStatus(result);
 
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY;
-}
-
-static bool
-same_question(const Question *a, const Question *b)
-{
-	if (a->wants_types != b->wants_types || a->narguments != b->narguments ||
-		strcmp(a->sql, b->sql) != 0)
-		return false;
-	for (int i = 0; i < a->narguments; i++)
-		if (strcmp(a->arguments[i], b->arguments[i]) != 0)
-			return false;
-	return true;
-}
-
-/* writes into the script that this is asked at its present place */
-static void
-note_in_script(Remote *remote, const Question *question)
-{
-	List	   *questions;
-	MemoryContext old;
-	Question   *copy;
-
-	if (remote->script == NULL)
-		return;
-	questions = remote->script->questions;
-	if (remote->asked < list_length(questions) &&
-		same_question(list_nth(questions, remote->asked), question))
-	{
-		((Question *) list_nth(questions, remote->asked++))->is_settled = true;
-		return;
-	}
-	old = MemoryContextSwitchTo(remote->connection->context);
-	copy = palloc0(sizeof(Question));
-	copy->wants_types = question->wants_types;
-	copy->sql = pstrdup(question->sql);
-	copy->narguments = question->narguments;
-	for (int i = 0; i < question->narguments; i++)
-		copy->arguments[i] = pstrdup(question->arguments[i]);
-	if (remote->asked < list_length(questions))
-	{
-		free_question(list_nth(questions, remote->asked));
-		lfirst(list_nth_cell(questions, remote->asked)) = copy;
-	}
-	else
-		remote->script->questions = lappend(questions, copy);
-	MemoryContextSwitchTo(old);
-	remote->asked++;
 }
 
 /*
@@ -324,7 +241,8 @@ send_question(Remote *remote, Question *question, Statement *statement)
 
 	if (!(statement || PQsendPrepare(pg, "", question->sql, 0, NULL)) ||
 		!(question->wants_types ? PQsendDescribePrepared(pg, name)
-		  : PQsendQueryPrepared(pg, name, question->narguments, question->arguments, NULL, NULL, 0)) ||
+		  : PQsendQueryPrepared(pg, name, question->narguments,
+								(const char *const *) question->arguments, NULL, NULL, 0)) ||
 		!PQpipelineSync(pg))
 		report_lost(remote, question->sql);
 	old = MemoryContextSwitchTo(remote->context);
@@ -379,12 +297,46 @@ abandon_sent(Remote *remote)
 		PQclear(read_answer(remote));
 }
 
+/*
+ * The settings under which values mean the same on both sides, and nothing
+ * waits forever. Set anew for each use, as SQL at the source may have changed
+ * them.
+ */
+static char *
+settings_for(Remote *remote)
+{
+	int			version = PQserverVersion(remote->connection->pg);
+	MemoryContext old = MemoryContextSwitchTo(remote->context);
+	char	   *sql;
+
+#define SET(name, value) "pg_catalog.set_config('" name "', " value ", false)"
+	sql = psprintf("SELECT " SET("search_path", "'pg_catalog'") ", " SET("timezone", "$4") ", "
+					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
+					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
+					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
+					SET("default_transaction_read_only", "'on'") ", " SET("application_name", "$1") ", "
+					SET("statement_timeout", "$2") ", " SET("lock_timeout", "$3") "%s%s",
+					/* questions with an argument are planned once */
+					version >= 120000
+					? ", " SET("plan_cache_mode", "'force_generic_plan'") : "",
+					/* not every platform can look; where it cannot, the setting takes nothing but 0 */
+					version >= 140000
+					? ", " SET("client_connection_check_interval",
+							   "CASE WHEN pg_catalog.version() LIKE '%linux%' THEN '1s' ELSE '0' END") : "");
+#undef SET
+	MemoryContextSwitchTo(old);
+	return sql;
+}
+
 /* the settings go first, without being waited for */
 static void
 send_settings(Remote *remote)
 {
 	if (remote->settings_sent)
 		return;
+	if (remote->connection->is_opening)
+		(void) login_proceed(remote->connection, true);
+	remote->settings.sql = settings_for(remote);
 	if (!PQenterPipelineMode(remote->connection->pg))
 		report_lost(remote, remote->settings.sql);
 	send_question(remote, &remote->settings, find_statement(remote, remote->settings.sql, true));
@@ -427,12 +379,13 @@ ask(Remote *remote, Question *question)
 	send_settings(remote);
 	read_settings(remote);
 	/* what is asked after all of something else is not waited for any more */
-	while (remote->sent != NIL && !same_question(linitial(remote->sent), question))
+	while (remote->sent != NIL && !question_same(linitial(remote->sent), question))
 		PQclear(read_answer(remote));
 	if (remote->sent == NIL)
 		send_question(remote, question,
 					  find_statement(remote, question->sql, question->narguments > 0));
-	note_in_script(remote, question);
+	if (remote->script)
+		script_note(remote->script, remote->asked++, question);
 	answer = read_answer(remote);
 	if (!is_good(answer) && plan_does_not_fit(answer))
 	{
@@ -449,23 +402,11 @@ ask(Remote *remote, Question *question)
 bool
 remote_follow(Remote *remote, const char *name)
 {
-	Connection *connection = remote->connection;
-	MemoryContext old;
 	ListCell   *lc;
 
 	Assert(remote->script == NULL && remote->asked == 0);
 	require_open(remote, name);
-	foreach(lc, connection->scripts)
-		if (strcmp(((Script *) lfirst(lc))->name, name) == 0)
-			remote->script = lfirst(lc);
-	if (remote->script == NULL)
-	{
-		old = MemoryContextSwitchTo(connection->context);
-		remote->script = palloc0(sizeof(Script));
-		remote->script->name = pstrdup(name);
-		connection->scripts = lappend(connection->scripts, remote->script);
-		MemoryContextSwitchTo(old);
-	}
+	remote->script = script_find(&remote->connection->scripts, name, remote->connection->context);
 	send_settings(remote);
 	foreach(lc, remote->script->questions)
 	{
@@ -481,22 +422,29 @@ remote_follow(Remote *remote, const char *name)
 void
 remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_types)
 {
+	Question	question = {.wants_types = wants_types, .sql = (char *) sql,
+		.narguments = argument != NULL, .arguments = {(char *) argument}};
 	MemoryContext old = MemoryContextSwitchTo(remote->context);
-	Question   *question = palloc0(sizeof(Question));
+	Question   *copy = question_copy(&question);
 
-	question->wants_types = wants_types;
-	question->sql = pstrdup(sql);
-	question->narguments = argument != NULL;
-	question->arguments[0] = argument ? pstrdup(argument) : NULL;
 	MemoryContextSwitchTo(old);
 	require_open(remote, sql);
 	send_settings(remote);
-	send_question(remote, question, find_statement(remote, sql, argument != NULL));
+	send_question(remote, copy, find_statement(remote, sql, argument != NULL));
+}
+
+bool
+remote_ready(Remote *remote)
+{
+	require_open(remote, "");
+	return !remote->connection->is_opening || login_proceed(remote->connection, false);
 }
 
 int
-remote_version(const Remote *remote)
+remote_version(Remote *remote)
 {
+	require_open(remote, "");
+	send_settings(remote);
 	return PQserverVersion(remote->connection->pg);
 }
 
@@ -504,7 +452,7 @@ TextRows *
 remote_query(Remote *remote, const char *sql, const char *argument)
 {
 	Question	question = {.sql = (char *) sql, .narguments = argument != NULL,
-		.arguments = {argument}};
+		.arguments = {(char *) argument}};
 	PGresult   *result = ask(remote, &question);
 	TextRows   *rows;
 
@@ -578,7 +526,7 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 	{
 		if (!wait)
 			return 0;
-		connection_wait(pg, WL_SOCKET_READABLE, -1);
+		(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
 		if (!PQconsumeInput(pg))
 			report_lost(remote, remote->copy_sql);
 	}
@@ -601,31 +549,6 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 	return -1;
 }
 
-/*
- * The settings under which values mean the same on both sides, and nothing
- * waits forever. Set anew for each use, as SQL at the source may have changed
- * them.
- */
-static char *
-settings_for(const PGconn *pg)
-{
-#define SET(name, value) "pg_catalog.set_config('" name "', " value ", false)"
-	return psprintf("SELECT " SET("search_path", "'pg_catalog'") ", " SET("timezone", "$4") ", "
-					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
-					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
-					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
-					SET("default_transaction_read_only", "'on'") ", " SET("application_name", "$1") ", "
-					SET("statement_timeout", "$2") ", " SET("lock_timeout", "$3") "%s%s",
-					/* questions with an argument are planned once */
-					PQserverVersion(pg) >= 120000
-					? ", " SET("plan_cache_mode", "'force_generic_plan'") : "",
-					/* not every platform can look; where it cannot, the setting takes nothing but 0 */
-					PQserverVersion(pg) >= 140000
-					? ", " SET("client_connection_check_interval",
-							   "CASE WHEN pg_catalog.version() LIKE '%linux%' THEN '1s' ELSE '0' END") : "");
-#undef SET
-}
-
 Remote *
 remote_connect(Oid server_id, Oid user, const char *application_name,
 			   int64 statement_timeout, int64 lock_timeout, const char *timezone,
@@ -644,10 +567,9 @@ remote_connect(Oid server_id, Oid user, const char *application_name,
 
 	remote->connection = connection_borrow(server, mapping, login_needs_password(mapping));
 	if (remote->connection->pg == NULL)
-		login_open(remote->connection, server, mapping, application_name);
+		login_start(remote->connection, server, mapping, application_name);
 
 	old = MemoryContextSwitchTo(context);
-	remote->settings.sql = settings_for(remote->connection->pg);
 	remote->settings.narguments = 4;
 	remote->settings.arguments[0] = pstrdup(application_name);
 	remote->settings.arguments[1] = psprintf(INT64_FORMAT, statement_timeout);

@@ -20,14 +20,19 @@ typedef struct Remote Remote;
  * of an earlier use. It is given back at the latest when "context" is reset.
  * Timeouts are in milliseconds, 0 for none; they are set in the session there.
  *
- * 08001: no connection; 2F003: a password is required; 42704: no user mapping.
+ * 2F003: a password is required; 42704: no user mapping. A new connection is
+ * waited for by the first of the functions below: 08001: there is none; 2F003:
+ * the server did not ask for the password.
  */
 extern Remote *remote_connect(Oid server, Oid user, const char *application_name,
 							  int64 statement_timeout, int64 lock_timeout, const char *timezone,
 							  MemoryContext context);
 
+/* does the connection stand? Goes on with it without waiting. */
+extern bool remote_ready(Remote *remote);
+
 /* the server's version, as 150004 */
-extern int	remote_version(const Remote *remote);
+extern int	remote_version(Remote *remote);
 
 /* gives the connection back, to be kept for the next use; must not throw */
 extern void remote_release(Remote *remote);

@@ -24,6 +24,7 @@
 #include "tcop/utility.h"
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
@@ -334,15 +335,15 @@ run_new(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 ru
 	return run;
 }
 
-/* a run inside the caller's transaction; returns its number */
-static int64
+/* a run inside the caller's transaction; returns its row of incload.run */
+static Datum
 run_in_transaction(const char *name, bool refresh)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "incload run", ALLOCSET_DEFAULT_SIZES);
 	Run		   *run;
 	TimestampTz timeout;
-	int64		run_id;
+	Datum		row;
 
 	MemoryContextSwitchTo(context);
 	run = run_new(job_load(name), context, refresh, false, 0);
@@ -365,10 +366,10 @@ run_in_transaction(const char *name, bool refresh)
 	}
 	PG_END_TRY();
 	run_end(run, timeout);
-	run_id = run->record->run_id;
 	MemoryContextSwitchTo(caller);
+	row = datumCopy(run->record->row, false, -1);
 	MemoryContextDelete(context);
-	return run_id;
+	return row;
 }
 
 PG_FUNCTION_INFO_V1(incload_run);
@@ -381,9 +382,7 @@ PG_FUNCTION_INFO_V1(incload_run);
 Datum
 incload_run(PG_FUNCTION_ARGS)
 {
-	int64		run_id = run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false);
-
-	PG_RETURN_DATUM(catalog_run_row(run_id));
+	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false));
 }
 
 PG_FUNCTION_INFO_V1(incload_refresh);
@@ -395,9 +394,7 @@ PG_FUNCTION_INFO_V1(incload_refresh);
 Datum
 incload_refresh(PG_FUNCTION_ARGS)
 {
-	int64		run_id = run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), true);
-
-	PG_RETURN_DATUM(catalog_run_row(run_id));
+	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), true));
 }
 
 /* how a procedure commits */

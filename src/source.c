@@ -94,6 +94,12 @@ source_release(Source *source)
 }
 
 bool
+source_ready(Source *source)
+{
+	return source->routine->ready == NULL || source->routine->ready(source);
+}
+
+bool
 source_foresee(Source *source)
 {
 	return source->routine->foresee == NULL || source->routine->foresee(source);

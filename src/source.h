@@ -28,6 +28,12 @@ typedef struct SourceRoutine
 	/* an open query goes on after the local transaction has committed */
 	bool		outlives_commit;
 
+	/* is it connected? Does not wait, as all that asks does; NULL: always */
+	bool		(*ready) (Source *source);
+
+	/* the version of the server that holds the rows, as 150004, where that is PostgreSQL */
+	int			(*version) (Source *source);
+
 	/* the relation as an item of FROM, with the local column names, as "source" */
 	char	   *(*from_clause) (Source *source);
 
@@ -71,7 +77,6 @@ struct Source
 	MemoryContext context;		/* lives as long as the source */
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
-	int			version;		/* of that server, as 150004; 0: it is not PostgreSQL */
 	bool		is_local;		/* the rows are in this database */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
@@ -84,6 +89,9 @@ struct Source
  */
 extern Source *source_connect(const Job *job, MemoryContext context);
 extern void source_release(Source *source);
+
+/* is there nothing to wait for before it can be asked? */
+extern bool source_ready(Source *source);
 
 /*
  * Asks something of incload's own that has no expression of the owner's in it:

@@ -95,6 +95,18 @@ receive(void *buffer, int min_bytes, int max_bytes)
 	return got;
 }
 
+static bool
+copy_ready(Source *source)
+{
+	return remote_ready(((CopySource *) source)->remote);
+}
+
+static int
+copy_version(Source *source)
+{
+	return remote_version(((CopySource *) source)->remote);
+}
+
 static char *
 copy_relation_name(Source *source)
 {
@@ -289,6 +301,8 @@ copy_release(Source *source)
 static const SourceRoutine copy_routine = {
 	.name = "copy",
 	.outlives_commit = true,
+	.ready = copy_ready,
+	.version = copy_version,
 	.from_clause = copy_from_clause,
 	.relation_name = copy_relation_name,
 	.ask = copy_ask,
@@ -342,6 +356,5 @@ source_copy_connect(const Job *job, MemoryContext context)
 								  /* so that a cast to a time without zone, in an expression, means what the horizon does */
 								  job->options->source_timezone ? job->options->source_timezone : "UTC",
 								  context);
-	self->base.version = remote_version(self->remote);
 	return &self->base;
 }

@@ -53,6 +53,13 @@ struct RelationSource
 	RowReceiver receiver;
 };
 
+/* of a relation that is here */
+static int
+relation_version(Source *source)
+{
+	return atoi(GetConfigOption("server_version_num", false, false));
+}
+
 static char *
 relation_name(Source *source)
 {
@@ -266,6 +273,7 @@ relation_release(Source *source)
 static const SourceRoutine relation_routine = {
 	.name = "relation",
 	.outlives_commit = false,
+	.version = relation_version,
 	.from_clause = relation_from_clause,
 	.relation_name = relation_name,
 	.ask = relation_ask,
@@ -288,8 +296,6 @@ source_relation_connect(const Job *job, MemoryContext context)
 	self->base.context = context;
 	self->base.xmin = "source.xmin";
 	self->base.is_postgres = relkind != RELKIND_FOREIGN_TABLE;
-	if (self->base.is_postgres)
-		self->base.version = atoi(GetConfigOption("server_version_num", false, false));
 	self->base.is_local = relkind == RELKIND_RELATION || relkind == RELKIND_PARTITIONED_TABLE ||
 		relkind == RELKIND_MATVIEW;
 	return &self->base;

@@ -9,6 +9,8 @@ use Test::More;
 
 use IncloadTest;
 
+# what is freed is overwritten (by glibc), and who reads it then is found out
+$ENV{MALLOC_PERTURB_} = 90;
 my ($source, $target) = two_nodes(source => "restart_after_crash = on\nmax_prepared_transactions = 5\nlog_statement = all\n",
 	target => 'max_prepared_transactions = 5');
 
@@ -277,6 +279,21 @@ stops_half_way('killed', '08006', $gated, sub {
 stops_half_way('in a subtransaction', '22012', q{DO $$ BEGIN
 	BEGIN PERFORM set_config('statement_timeout', '0', true), incload_run('gated'); EXCEPTION WHEN connection_failure OR admin_shutdown THEN PERFORM 1 / 0; END;
 	END $$}, sub { $source->safe_psql('postgres', "SELECT pg_terminate_backend($_[1])") });
+
+# in a question that was sent ahead, as the runs before have asked it
+$session->query_safe(q{SELECT incload_run('numbers')}) foreach (1 .. 3);
+my $locker = session($source, scalar(getpwuid($<)));
+$locker->query_safe('BEGIN; LOCK numbers');
+$session->query_until(qr/begun/, "\\echo begun\nSELECT incload_run('numbers');\n");
+ok(wait_for(30, sub { readers('pid', "wait_event_type = 'Lock'") }), 'a question waits for a lock');
+$source->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+$session->query('SELECT 1');
+like($session->{stderr}, qr/ERROR:  08006: lost the connection.*remote SQL command: SELECT id, v.* FROM public\.numbers/s, 'the report has its text');
+$session->{stderr} = '';
+$locker->query_safe('ROLLBACK');
+$locker->quit;
+is($session->query_safe(q{SELECT status FROM incload_run('numbers')}), 'succeeded', 'and the next run is well');
+new_connection('after a lost question');
 
 # an error here, when all rows are read, and in the middle of them
 as_loader($target, 'ALTER TABLE dw.items ADD CONSTRAINT no_bad CHECK (v <> $$bad$$)');
