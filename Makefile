@@ -7,6 +7,7 @@
 #   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
 #   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
+#   make scheduler         bench/scheduler: what 10,000 jobs cost, and whether a scheduler grows
 #   make matrix            make test in clean roots of several Debian suites
 #   make lint              check the shell scripts
 
@@ -73,6 +74,9 @@ regress isolation tap model:
 torture:
 	@bench/torture
 
+scheduler:
+	@bench/scheduler
+
 demo:
 	@demo/run
 
@@ -85,4 +89,4 @@ matrix:
 lint:
 	@shellcheck -x .ci/run demo/run bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap model torture demo bench matrix lint
+.PHONY: all test regress isolation tap model torture scheduler demo bench matrix lint

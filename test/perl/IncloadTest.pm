@@ -70,7 +70,8 @@ sub new_source
 sub new_target
 {
 	my ($conf, %init) = @_;
-	my $node = PostgreSQL::Test::Cluster->new('target');
+	my $server = delete $init{install_path};
+	my $node = PostgreSQL::Test::Cluster->new('target', $server ? (install_path => $server) : ());
 
 	$node->init(extra => \@utf8, %init);
 	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($conf || ''));

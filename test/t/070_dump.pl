@@ -23,10 +23,10 @@ as_loader($target, q{
 	CREATE TABLE dw.log (id bigint, v text);
 	SELECT incload_create_job('log', 'src.log', 'dw.log', 'append', 'id', '{}');
 	SELECT incload_run('items'), incload_run('log');
-	SELECT incload_create_job('paused', 'src.items', 'dw.paused'), incload_pause('paused');
+	SELECT incload_create_job('paused', 'src.items', 'dw.paused', schedule => '5 minutes'), incload_pause('paused');
 });
 $target->safe_psql('postgres', 'CREATE ROLE dumper LOGIN IN ROLE pg_read_all_data');
-my $state = q{SELECT job, owner, source, target, strategy, watermark, key, options, enabled, bound, bound_side, loaded_to
+my $state = q{SELECT job, owner, source, target, strategy, watermark, key, schedule, (SELECT next_run_at FROM incload.schedule_store s WHERE s.job_id = job.job_id), options, enabled, bound, bound_side, loaded_to
 	FROM incload.job JOIN incload.checkpoint USING (job_id, job) ORDER BY job};
 my $before = $target->safe_psql('postgres', $state);
 

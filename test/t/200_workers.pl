@@ -150,6 +150,14 @@ $target->safe_psql('second', 'DROP EXTENSION incload CASCADE; DROP SCHEMA dw CAS
 comes_to(q{SELECT count(*) FROM incload.worker WHERE database = 'second'}, '0', 'without the extension there is nothing to schedule');
 set_up($target, 'second');
 goes_on('created again, it has a scheduler again', $target, 'second');
+$scheduler = pid_of('scheduler', $target, 'second');
+$target->safe_psql('second', q{BEGIN; DROP EXTENSION incload CASCADE; ROLLBACK});
+goes_on('dropped in vain, it has its jobs as before', $target, 'second');
+isnt(pid_of('scheduler', $target, 'second'), $scheduler, 'and another scheduler');
+$scheduler = pid_of('scheduler', $target, 'second');
+$target->safe_psql('second', q{ALTER EXTENSION incload UPDATE});
+goes_on('an update has the workers begin anew', $target, 'second');
+isnt(pid_of('scheduler', $target, 'second'), $scheduler, 'with another scheduler');
 
 # stopped, started
 $target->safe_psql('second', 'SELECT incload_worker_stop()');
