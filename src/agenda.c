@@ -14,6 +14,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "pgtime.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/timestamp.h"
@@ -25,6 +26,9 @@
 
 /* a retry is no further away than this */
 #define LONGEST_DELAY_MS (15 * 60 * 1000)
+
+/* the advisory lock of whoever changes which job depends on which; see run.c for its neighbour */
+#define ORDER_LOCK_CLASS 74
 
 static char *
 number(int64 value)
@@ -102,6 +106,7 @@ void
 agenda_require_order(const Job *job)
 {
 	const char *params[1] = {job->name};
+	LOCKTAG		tag;
 	TextRows   *rows;
 	ListCell   *lc;
 
@@ -109,6 +114,9 @@ agenda_require_order(const Job *job)
 		return;
 	foreach(lc, job->options->depends_on)
 		require_parent(job, lfirst(lc));
+	/* two who change the order at once would each see a good one */
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, ORDER_LOCK_CLASS);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	rows = catalog_query("WITH RECURSIVE above (name, path) AS ("
 						 " SELECT $1, ARRAY[$1] UNION"
 						 " SELECT n.name, a.path || n.name FROM above a"
@@ -152,6 +160,7 @@ static const char due_query[] =
 "   SELECT n.name, CASE WHEN p.job_id IS NULL THEN ' does not exist'"
 "     WHEN NOT p.enabled THEN ' is paused'"
 "     WHEN ps.planned_at <= s.planned_at THEN 'wait'"
+"     WHEN ps.job_id IS NULL AND r.status = 'running' THEN 'wait'"
 "     WHEN ps.last_status = 'succeeded' OR (ps.job_id IS NULL AND r.status = 'succeeded') THEN 'go'"
 "     WHEN ps.job_id IS NOT NULL AND ps.last_status IS NULL THEN 'wait'"
 "     WHEN coalesce(ps.last_status, r.status) IS NULL THEN ' has not run since'"
@@ -162,10 +171,10 @@ static const char due_query[] =
 "   LEFT JOIN incload.job_store p ON p.job = n.name"
 "   LEFT JOIN incload.schedule_store ps ON ps.job_id = p.job_id"
 "   LEFT JOIN LATERAL (SELECT u.status FROM incload.run_store u"
-"    WHERE u.job_id = p.job_id AND u.status <> 'skipped'"
+"    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'"
 "    AND u.started_at > coalesce(s.last_run_at, '-infinity')"
 "    ORDER BY u.run_id DESC LIMIT 1) r ON ps.job_id IS NULL) v) d ON j.options ? 'depends_on'"
-" WHERE s.next_run_at <= clock_timestamp() AND j.enabled AND s.job_id <> ALL ($2::bigint[])"
+" WHERE s.next_run_at <= now() AND j.enabled AND s.job_id <> ALL ($2::bigint[])"
 "  AND d.must_wait IS NOT TRUE) due"
 " ORDER BY due.turn, due.next_run_at, due.job_id LIMIT $1::bigint";
 
@@ -197,7 +206,7 @@ agenda_next(void)
 {
 	TextRows   *rows = catalog_query("SELECT s.next_run_at FROM incload.schedule_store s"
 									 " JOIN incload.job_store j USING (job_id)"
-									 " WHERE j.enabled AND s.next_run_at > clock_timestamp()"
+									 " WHERE j.enabled AND s.next_run_at > now()"
 									 " ORDER BY s.next_run_at LIMIT 1", 0, NULL);
 
 	return rows->nrows ? parse_time(rows->value[0][0]) : DT_NOEND;
@@ -239,13 +248,13 @@ pause_failing(const Job *job, int failures, const char *error)
 }
 
 void
-agenda_settle(const Job *job, RunEnd end, const char *error)
+agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error)
 {
 	static const char *const status[] = {
 		[RUN_SUCCEEDED] = "succeeded", [RUN_CANCELLED] = "cancelled", [RUN_SKIPPED] = "skipped",
-		[RUN_FAILED_PASSING] = "failed", [RUN_FAILED_LASTING] = "failed",
+		[RUN_FAILED_PASSING] = "failed", [RUN_FAILED_DEAD] = "failed", [RUN_FAILED_LASTING] = "failed",
 	};
-	const char *params[6] = {number(job->id)};
+	const char *params[7] = {number(job->id)};
 	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures FROM incload.schedule_store"
 									 " WHERE job_id = $1::bigint FOR UPDATE", 1, params);
 	int			attempt;
@@ -257,7 +266,11 @@ agenda_settle(const Job *job, RunEnd end, const char *error)
 	attempt = atoi(rows->value[0][2]);
 	failures = atoi(rows->value[0][3]);
 	params[1] = rows->value[0][1];
-	if (end == RUN_FAILED_PASSING && attempt <= job->options->retry_limit)
+	if (end == RUN_SUCCEEDED)
+		failures = 0;
+	else if (end == RUN_FAILED_LASTING || end == RUN_FAILED_DEAD)
+		failures++;
+	if ((end == RUN_FAILED_PASSING || end == RUN_FAILED_DEAD) && attempt <= job->options->retry_limit)
 	{
 		params[2] = time_text(agenda_retry_at(job, attempt));
 		attempt++;
@@ -266,18 +279,17 @@ agenda_settle(const Job *job, RunEnd end, const char *error)
 	{
 		plan_next(job, rows->value[0][0], rows->value[0][1], &params[1]);
 		attempt = 1;
-		if (end == RUN_SUCCEEDED)
-			failures = 0;
-		else if (end == RUN_FAILED_LASTING && ++failures >= job->options->pause_after &&
-				 job->options->pause_after > 0)
-			pause_failing(job, failures, error);
 	}
+	if ((end == RUN_FAILED_LASTING || end == RUN_FAILED_DEAD) && job->options->pause_after > 0 &&
+		failures >= job->options->pause_after)
+		pause_failing(job, failures, error);
 	params[3] = psprintf("%d", attempt);
 	params[4] = psprintf("%d", failures);
 	params[5] = status[end];
+	params[6] = time_text(started_at);
 	catalog_query("UPDATE incload.schedule_store SET planned_at = $2::timestamptz,"
 				  " next_run_at = $3::timestamptz, attempt = $4::integer, failures = $5::integer,"
-				  " last_status = $6, last_run_at = now() WHERE job_id = $1::bigint", 6, params);
+				  " last_status = $6, last_run_at = $7::timestamptz WHERE job_id = $1::bigint", 7, params);
 }
 
 void
@@ -292,5 +304,19 @@ agenda_settle_lost(const DueJob *due)
 	if (rows->nrows == 0 || job == NULL || job->id != due->job_id)
 		return;
 	history_write_lost(job, due->attempt);
-	agenda_settle(job, RUN_FAILED_PASSING, NULL);
+	agenda_settle(job, RUN_FAILED_DEAD, GetCurrentTimestamp(), "the process of the run has ended");
+}
+
+void
+agenda_settle_dead(void)
+{
+	TextRows   *rows = history_close_all_dead();
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		Job		   *job = catalog_find_job_by_id(strtoll(rows->value[r][0], NULL, 10));
+
+		if (job && rows->value[r][1][0] == 't')
+			agenda_settle(job, RUN_FAILED_DEAD, parse_time(rows->value[r][2]), "the server ended during the run");
+	}
 }

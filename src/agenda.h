@@ -33,6 +33,7 @@ typedef enum RunEnd
 	RUN_CANCELLED,
 	RUN_SKIPPED,
 	RUN_FAILED_PASSING,			/* by what may be over soon: it is retried */
+	RUN_FAILED_DEAD,			/* its process ended: retried, but in the end it may be its own doing */
 	RUN_FAILED_LASTING			/* by what somebody has to mend: after a number of these the job pauses */
 } RunEnd;
 
@@ -63,7 +64,10 @@ extern TimestampTz agenda_next(void);
  * whether the job pauses. RUN_FAILED_PASSING beyond the option retry_limit
  * counts as over until the next time of the schedule.
  */
-extern void agenda_settle(const Job *job, RunEnd end, const char *error);
+extern void agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error);
+
+/* runs by the schedule that were under way when the server ended: their records are closed, and settled */
+extern void agenda_settle_dead(void);
 
 /* when what has failed for the n-th time (from 1) is tried again */
 extern TimestampTz agenda_retry_at(const Job *job, int attempt);

@@ -39,13 +39,13 @@ backfill_claim(const Job *job, TimestampTz *next)
 
 	*next = 0;
 	rows = catalog_query("SELECT window_id, attempts, low, high FROM incload.batch_window_store"
-						 " WHERE job_id = $1::bigint AND state = 'pending' AND not_before <= clock_timestamp()"
+						 " WHERE job_id = $1::bigint AND state = 'pending' AND not_before <= now()"
 						 " ORDER BY window_id LIMIT 1 FOR UPDATE SKIP LOCKED", 1, params);
 	if (rows->nrows == 0)
 	{
 		/* others have the rest, or it is tried again later */
 		rows = catalog_query("SELECT min(not_before) FROM incload.batch_window_store WHERE job_id = $1::bigint"
-							 " AND state = 'pending' AND not_before > clock_timestamp()", 1, params);
+							 " AND state = 'pending' AND not_before > now()", 1, params);
 		if (rows->value[0][0])
 			*next = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(rows->value[0][0]),
 															ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
@@ -92,6 +92,16 @@ failures_beside(const LedgerWindow *window)
 }
 
 void
+backfill_delay(int64 job_id)
+{
+	const char *params[1] = {number(job_id)};
+
+	catalog_query("UPDATE incload.batch_window_store SET not_before = now() + interval '10 seconds'"
+				  " WHERE window_id IN (SELECT window_id FROM incload.batch_window_store"
+				  "  WHERE job_id = $1::bigint AND state = 'pending' FOR UPDATE SKIP LOCKED)", 1, params);
+}
+
+void
 backfill_failed(const Job *job, const LedgerWindow *window, bool is_passing, const char *error)
 {
 	bool		again = is_passing;
@@ -117,16 +127,20 @@ backfill_tell_end(const Job *job)
 	const char *params[1] = {number(job->id)};
 	TextRows   *rows;
 
+	if (catalog_query("SELECT FROM incload.batch_window_store WHERE job_id = $1::bigint AND state = 'pending' LIMIT 1",
+					  1, params)->nrows > 0)
+		return;
 	rows = catalog_query("SELECT count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state IN ('failed', 'stopped')),"
-						 " count(*) FILTER (WHERE state = 'pending'), sum(rows_read), max(created_at)"
+						 " sum(rows_read), max(created_at)"
 						 " FROM incload.batch_window_store w WHERE job_id = $1::bigint AND created_at ="
 						 " (SELECT max(created_at) FROM incload.batch_window_store m WHERE m.job_id = w.job_id)",
 						 1, params);
-	if (strcmp(rows->value[0][2], "0") != 0 || rows->value[0][4] == NULL)
+	if (rows->value[0][3] == NULL)
 		return;
-	catalog_event_once(job, "backfill_ended", rows->value[0][4],
-					   psprintf("a backfill of job %s has ended: %s windows are loaded, with %s rows, and %s are not",
-								job->name, rows->value[0][0], rows->value[0][3] ? rows->value[0][3] : "0",
+	catalog_note_once(job, strcmp(rows->value[0][1], "0") == 0 ? "info" : "ticket",
+					  "backfill_ended", rows->value[0][3],
+					  psprintf("a backfill of job %s has ended: %s windows are loaded, with %s rows, and %s are not",
+								job->name, rows->value[0][0], rows->value[0][2] ? rows->value[0][2] : "0",
 								rows->value[0][1]));
 }
 
@@ -136,7 +150,7 @@ backfill_due(void)
 	return catalog_query("SELECT j.job_id, j.job, j.owner,"
 						 " least(count(*), coalesce((j.options->>'parallel')::bigint, 1))"
 						 " FROM incload.batch_window_store w JOIN incload.job_store j USING (job_id)"
-						 " WHERE w.state = 'pending' AND w.not_before <= clock_timestamp() AND j.enabled"
+						 " WHERE w.state = 'pending' AND w.not_before <= now() AND j.enabled"
 						 " GROUP BY j.job_id ORDER BY min(w.window_id)", 0, NULL);
 }
 
@@ -172,6 +186,7 @@ exact_value(const WatermarkType *type, const char *name, const char *value)
 	Trouble		trouble;
 	char	   *exact;
 
+	role_pin_formats();
 	trouble_begin(&trouble, psprintf("%s is a value of the watermark, of type %s.", name, type->sql_name),
 				  "For example: from_value => '2020-01-01', to_value => '2021-01-01', step => '1 month'.");
 	exact = watermark_print(type, watermark_parse(type, value));
@@ -191,10 +206,10 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 	if (step == NULL)
 		starts = psprintf("SELECT $2::%s AS low", type->sql_name);
 	else if (by_time)
-		starts = psprintf("SELECT g::%s AS low FROM generate_series($2::%s, $3::%s, $4::interval) g WHERE g::%s < $3::%s",
+		starts = psprintf("SELECT g::%s AS low FROM (SELECT generate_series($2::%s, $3::%s, $4::interval) AS g) s WHERE g::%s < $3::%s",
 						  type->sql_name, type->sql_name, type->sql_name, type->sql_name, type->sql_name);
 	else if (type->kind == WATERMARK_NUMBER)
-		starts = psprintf("SELECT g::%s AS low FROM generate_series($2::numeric, $3::numeric, $4::numeric) g WHERE g < $3::numeric",
+		starts = psprintf("SELECT g::%s AS low FROM (SELECT generate_series($2::numeric, $3::numeric, $4::numeric) AS g) s WHERE g < $3::numeric",
 						  type->sql_name);
 	else
 		ereport(ERROR,
@@ -213,6 +228,12 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 				 errmsg("the step is too small for the range"),
 				 errdetail("It would make more than %d windows.", MOST_WINDOWS),
 				 errhint("Take a larger step: a window of a million rows is a good size.")));
+	if (rows->nrows == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the step of the backfill goes the wrong way"),
+				 errdetail("From %s, steps of %s never come to %s.", from, step, to),
+				 errhint("Take a step that is positive.")));
 	return rows->nrows;
 }
 
@@ -225,7 +246,7 @@ enter_again(const Job *job)
 
 	rows = catalog_query("UPDATE incload.batch_window_store w SET state = 'pending', attempts = 0,"
 						 " not_before = '-infinity', finished_at = NULL WHERE job_id = $1::bigint"
-						 " AND state IN ('failed', 'stopped') AND created_at ="
+						 " AND state IN ('pending', 'failed', 'stopped') AND created_at ="
 						 " (SELECT max(created_at) FROM incload.batch_window_store m WHERE m.job_id = w.job_id)"
 						 " RETURNING 1", 1, params);
 	if (rows->nrows == 0)
@@ -277,6 +298,7 @@ incload_backfill(PG_FUNCTION_ARGS)
 {
 	Job		   *job;
 	const WatermarkType *type;
+	RoleBracket bracket;
 	char	   *from;
 	char	   *to;
 	char	   *step = PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3));
@@ -298,6 +320,8 @@ incload_backfill(PG_FUNCTION_ARGS)
 	else
 	{
 		type = tracked_by(job, CurrentMemoryContext);
+		/* a value reads the same here and in the workers, whatever the session prefers */
+		role_enter_owner(&bracket, job->owner, job->search_path);
 		from = exact_value(type, "from_value", text_to_cstring(PG_GETARG_TEXT_PP(1)));
 		to = exact_value(type, "to_value", text_to_cstring(PG_GETARG_TEXT_PP(2)));
 		if (watermark_compare(type, watermark_parse(type, from), watermark_parse(type, to)) >= 0)
@@ -307,6 +331,7 @@ incload_backfill(PG_FUNCTION_ARGS)
 					 errdetail("It begins at %s, and ends before %s.", from, to),
 					 errhint("from_value is the lower end and belongs to the range; to_value does not.")));
 		windows = enter_windows(job, type, from, to, step);
+		role_leave(&bracket);
 	}
 	catalog_event(job, "backfill_started", psprintf("a backfill of job %s: " INT64_FORMAT " windows", job->name, windows), NULL);
 	start_workers(job, windows);

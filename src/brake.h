@@ -7,13 +7,13 @@
 
 #include "postgres.h"
 
-#include "datatype/timestamp.h"
+#include "portability/instr_time.h"
 
 typedef struct Brake
 {
 	int64		rate;			/* rows a second; 0: as fast as they come */
 	int64		rows;			/* since then */
-	TimestampTz since;
+	instr_time	since;
 } Brake;
 
 /* begins to count */

@@ -455,12 +455,19 @@ catalog_page(const Job *job, const char *code, const char *message)
 void
 catalog_event_once(const Job *job, const char *code, const char *cause, const char *message)
 {
-	const char *params[6] = {
-		psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message, cause
+	catalog_note_once(job, "ticket", code, cause, message);
+}
+
+void
+catalog_note_once(const Job *job, const char *severity, const char *code, const char *cause,
+				  const char *message)
+{
+	const char *params[7] = {
+		psprintf(INT64_FORMAT, job->id), job->name, job->owner_name, code, message, cause, severity
 	};
 
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
-				  " SELECT $1::bigint, $2, $3::name, 'ticket', $4, $5, jsonb_build_object('cause', $6)"
+				  " SELECT $1::bigint, $2, $3::name, $7, $4, $5, jsonb_build_object('cause', $6)"
 				  " WHERE NOT EXISTS (SELECT FROM incload.event_store e WHERE e.job_id = $1::bigint"
-				  "  AND e.code = $4 AND e.details->>'cause' = $6)", 6, params);
+				  "  AND e.code = $4 AND e.details->>'cause' = $6)", 7, params);
 }

@@ -92,4 +92,8 @@ extern void catalog_page(const Job *job, const char *code, const char *message);
 extern void catalog_event_once(const Job *job, const char *code, const char *cause,
 							   const char *message);
 
+/* the same with another severity */
+extern void catalog_note_once(const Job *job, const char *severity, const char *code, const char *cause,
+							  const char *message);
+
 #endif							/* INCLOAD_CATALOG_H */

@@ -87,6 +87,13 @@
 #define compat_extension_ownercheck(extension, role) pg_extension_ownercheck(extension, role)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define compat_database_aclcheck(database, role, mode) \
+	object_aclcheck(DatabaseRelationId, database, role, mode)
+#else
+#define compat_database_aclcheck(database, role, mode) pg_database_aclcheck(database, role, mode)
+#endif
+
 /* 16 keeps the rights that a statement needs beside its range table, and not in it */
 #if PG_VERSION_NUM >= 160000
 #define compat_item_perms(item) ((item)->p_perminfo)

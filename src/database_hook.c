@@ -42,6 +42,9 @@
 
 static ProcessUtility_hook_type next_hook = NULL;
 
+/* with preload there is one, and the shared memory is there: to attach to it in a commit might fail */
+static bool has_launcher = false;
+
 /* what this transaction has to tell once it has committed */
 static bool has_news = false;
 
@@ -70,7 +73,7 @@ release(bool has_committed)
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	if (event == XACT_EVENT_COMMIT && has_news)
 		slots_tell_news();
@@ -186,7 +189,9 @@ wanted_database(Node *statement)
 static void
 note_news(Node *statement)
 {
-	if (IsA(statement, CreatedbStmt) ||
+	if (!has_launcher)
+		return;
+	if (IsA(statement, CreatedbStmt) || IsA(statement, DropdbStmt) ||
 		(IsA(statement, CreateExtensionStmt) &&
 		 strcmp(castNode(CreateExtensionStmt, statement)->extname, "incload") == 0))
 		has_news = true;
@@ -247,6 +252,7 @@ incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 void
 database_hook_install(void)
 {
+	has_launcher = process_shared_preload_libraries_in_progress;
 	next_hook = ProcessUtility_hook;
 	ProcessUtility_hook = incload_utility;
 	RegisterXactCallback(at_transaction_end, NULL);

@@ -274,14 +274,15 @@ history_close_dead(const Job *job, int64 run_id)
 	catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND run_id <> $2::bigint", 2, params);
 }
 
-void
+TextRows *
 history_close_all_dead(void)
 {
 	/* objsubid 73: the advisory lock that a run holds, see run.c */
-	catalog_query(CLOSE_DEAD " AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'"
+	return catalog_query(CLOSE_DEAD " AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'"
 				  "  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
 				  "  AND l.objsubid = 73 AND l.classid = (u.job_id >> 32)::oid"
-				  "  AND l.objid = (u.job_id & 4294967295)::oid)", 0, NULL);
+				  "  AND l.objid = (u.job_id & 4294967295)::oid)"
+				  " RETURNING u.job_id, u.trigger = 'schedule', u.started_at", 0, NULL);
 }
 
 int

@@ -11,6 +11,7 @@
 
 #include "job.h"
 #include "merge.h"
+#include "text_rows.h"
 
 /* RunRecord: one row of incload.run, while it is being made */
 typedef struct RunRecord
@@ -73,8 +74,11 @@ extern void history_write_lost(const Job *job, int attempt);
 /* runs of this job, but for this one, that are on record as running have died: nobody holds its lock */
 extern void history_close_dead(const Job *job, int64 run_id);
 
-/* the same for all jobs, when a scheduler begins: whose lock nobody holds */
-extern void history_close_all_dead(void);
+/*
+ * The same for all jobs, when a scheduler begins: whose lock nobody holds. Rows of job_id,
+ * whether it was run by its schedule, and started_at.
+ */
+extern TextRows *history_close_all_dead(void);
 
 /* takes at most "limit" runs and events out that are older than that, but for what a job's status needs; how many */
 extern int	history_prune(int64 minutes, int limit);

@@ -60,6 +60,7 @@ typedef struct Place
 	int			failures;
 	TimestampTz started_at;
 	TimestampTz next_try;
+	TimestampTz next_complaint;
 	SlotRef		ref;
 	BackgroundWorkerHandle *handle;
 } Place;
@@ -165,6 +166,22 @@ follow(Place *place)
 	place->next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
 }
 
+/* a scheduler cannot be started, and not because there is one: said each minute */
+static void
+complain(Place *place)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (slots_has(SLOT_SCHEDULER, place->database) || now < place->next_complaint)
+		return;
+	place->next_complaint = TimestampTzPlusMilliseconds(now, 60000);
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("no background worker can be had for the scheduler of database %u", place->database),
+			 errdetail("All of the server's worker processes are in use."),
+			 errhint("Raise max_worker_processes.")));
+}
+
 /* starts its scheduler where there should be one */
 static void
 keep(Place *place, TimestampTz *next)
@@ -186,8 +203,11 @@ keep(Place *place, TimestampTz *next)
 	place->is_empty = false;
 	place->started_at = GetCurrentTimestamp();
 	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);
-	if (!place->is_running)
-		place->next_try = TimestampTzPlusMilliseconds(place->started_at, 1000);
+	if (place->is_running)
+		return;
+	place->next_try = TimestampTzPlusMilliseconds(place->started_at, 1000);
+	*next = Min(*next, place->next_try);
+	complain(place);
 }
 
 /* tells the schedulers of databases that are no longer wanted to leave, and forgets the places */

@@ -105,6 +105,9 @@ run_lock(const Job *job, bool for_session)
 		return;
 
 	holder = find_holder(job);
+	/* somebody has just ended */
+	if (holder->nrows == 0 && LockAcquire(&tag, ExclusiveLock, for_session, true) != LOCKACQUIRE_NOT_AVAIL)
+		return;
 	/* windows of a backfill are short, and no new one begins while somebody waits */
 	if (holder->nrows > 0 && strcmp(holder->value[0][1], "ShareLock") == 0)
 	{

@@ -57,6 +57,9 @@ runner_start(Oid owner, const Task *task, SlotRef *ref, BackgroundWorkerHandle *
 {
 	BackgroundWorker worker;
 
+	/* nobody at all would be the server's own superuser */
+	if (!OidIsValid(owner))
+		return RUNNER_NO_SLOT;
 	if (!slot_reserve(SLOT_RUNNER, MyDatabaseId, owner, task, false, ref))
 		return RUNNER_NO_SLOT;
 	background_describe(&worker, "incload runner", "incload_runner_main", BGW_NEVER_RESTART, (Datum) 0);
@@ -129,9 +132,9 @@ clean_session(void)
 	ResetAllOptions();
 	DropAllPreparedStatements();
 	LockReleaseAll(USER_LOCKMETHOD, true);
-	StartTransactionCommand();
+	unattended_begin();
 	ResetTempTableNamespace();
-	CommitTransactionCommand();
+	unattended_commit();
 }
 
 static void
@@ -139,7 +142,10 @@ do_task(const Task *task)
 {
 	if (may_begin(task))
 	{
-		pgstat_report_activity(STATE_RUNNING, psprintf("incload: job " INT64_FORMAT, task->job_id));
+		char		activity[64];
+
+		snprintf(activity, sizeof(activity), "incload: job " INT64_FORMAT, task->job_id);
+		pgstat_report_activity(STATE_RUNNING, activity);
 		if (task->is_backfill)
 			unattended_backfill(task);
 		else
@@ -242,6 +248,12 @@ incload_start(PG_FUNCTION_ARGS)
 	job_require_whole(job);
 	runner_require_login(job->owner, job->owner_name);
 	run_require_idle(job);
+	if (slot_has_job(MyDatabaseId, job->id))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("job \"%s\" is already running", job->name),
+				 errdetail("A background worker is about to run it, or loads windows of its backfill."),
+				 errhint("A job does not overlap itself; SELECT * FROM incload.worker shows the workers.")));
 	record = history_begin(job, job->strategy == STRATEGY_FULL ? "full" : "incremental", 0);
 	record->trigger = "start";
 	history_write(record);

@@ -4,9 +4,8 @@
  *
  * It looks at the agenda each naptime, and when a job is known to be due, and
  * hands what is due to runners, at most incload.max_workers of them on the
- * server. Between two looks it is in no transaction. All that it has to remember is
- * in tables; the list of runs under way only tells it of a runner that
- * ended without recording an outcome.
+ * server (dispatch.c). Between two looks it is in no transaction. All that it has to
+ * remember is in tables.
  */
 #include "postgres.h"
 
@@ -28,10 +27,10 @@
 #include "utils/timestamp.h"
 
 #include "agenda.h"
-#include "backfill.h"
 #include "background.h"
 #include "catalog.h"
 #include "compat.h"
+#include "dispatch.h"
 #include "history.h"
 #include "incload.h"
 #include "role.h"
@@ -46,26 +45,13 @@ PGDLLEXPORT void incload_scheduler_main(Datum arg);
 #define PRUNE_EVERY_MS (10 * 60 * 1000)
 #define PRUNE_ROWS 10000
 
-/* how often the log says that no worker could be had */
-#define COMPLAIN_EVERY_MS (60 * 1000)
-
-/* Started: a run that a runner was given */
-typedef struct Started
-{
-	DueJob		due;
-	SlotRef		ref;
-	BackgroundWorkerHandle *handle; /* NULL: the runner was there already */
-} Started;
-
 /* Scheduler: what it knows from one look to the next */
 typedef struct Scheduler
 {
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
-	List	   *started;		/* of Started * */
 	bool		is_new;			/* has not looked yet */
 	TimestampTz next_prune;
-	TimestampTz next_complaint;
 } Scheduler;
 
 bool
@@ -85,223 +71,6 @@ scheduler_start(Oid database, bool by_hand, SlotRef *ref, BackgroundWorkerHandle
 	return false;
 }
 
-/* job_ids that runners have, as an array's text */
-static char *
-busy_jobs(int *runners)
-{
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	*runners = 0;
-	for (int i = 0; i < slots_number(); i++)
-	{
-		Slot		slot = slot_read(i);
-
-		if (slot.kind != SLOT_RUNNER || slot.state == SLOT_FREE)
-			continue;
-		++*runners;
-		if (slot.database == MyDatabaseId && !slot.task.is_backfill && (slot.state == SLOT_BUSY || slot.state == SLOT_STARTING))
-			appendStringInfo(&buf, "%s" INT64_FORMAT, buf.len ? "," : "", slot.task.job_id);
-	}
-	return psprintf("{%s}", buf.data);
-}
-
-static void
-complain(Scheduler *scheduler, const DueJob *due, RunnerStart start)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (now < scheduler->next_complaint)
-		return;
-	scheduler->next_complaint = TimestampTzPlusMilliseconds(now, COMPLAIN_EVERY_MS);
-	ereport(WARNING,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("job \"%s\" is due, and no background worker can be had", due->name),
-			 start == RUNNER_NO_WORKER
-			 ? errdetail("All of the server's worker processes are in use.")
-			 : errdetail("All of incload's places for workers are in use."),
-			 errhint("Raise max_worker_processes, or lower incload.max_workers.")));
-}
-
-static void
-remember(Scheduler *scheduler, const DueJob *due, const SlotRef *ref, BackgroundWorkerHandle *handle)
-{
-	MemoryContext old = MemoryContextSwitchTo(scheduler->context);
-	Started    *started = palloc0(sizeof(Started));
-
-	started->due.job_id = due->job_id;
-	started->due.attempt = due->attempt;
-	started->due.name = pstrdup(due->name);
-	started->due.is_backfill = due->is_backfill;
-	if (due->next_run_at)
-		started->due.next_run_at = pstrdup(due->next_run_at);
-	started->ref = *ref;
-	started->handle = handle;
-	scheduler->started = lappend(scheduler->started, started);
-	MemoryContextSwitchTo(old);
-}
-
-static void
-forget(Scheduler *scheduler, Started *started)
-{
-	scheduler->started = list_delete_ptr(scheduler->started, started);
-	pfree(started->due.name);
-	if (started->due.next_run_at)
-		pfree(started->due.next_run_at);
-	if (started->handle)
-		pfree(started->handle);
-	pfree(started);
-}
-
-/* a run that cannot be given to any runner; what keeps it from that is on record */
-static bool
-settle_without_runner(const DueJob *due)
-{
-	Job		   *job = catalog_find_job_by_id(due->job_id);
-	const char *reason = due->skip;
-	RunEnd		end = RUN_SKIPPED;
-
-	if (job == NULL || job->schedule == NULL)
-		return true;
-	if (reason)
-		history_write_skipped(job, due->attempt, reason);
-	else if (!OidIsValid(job->owner) || (COMPAT_WORKER_NEEDS_LOGIN && !role_can_login(job->owner)))
-	{
-		reason = OidIsValid(job->owner)
-			? psprintf("role \"%s\", which owns the job, may not log in", job->owner_name)
-			: psprintf("role \"%s\", which owns the job, does not exist", job->owner_name);
-		history_write_refused(job, due->attempt, reason,
-							  OidIsValid(job->owner)
-							  ? psprintf("ALTER ROLE %s LOGIN;", quote_identifier(job->owner_name))
-							  : psprintf("SELECT incload_alter_job(%s, owner => '...') gives it to another role.",
-										 quote_literal_cstr(job->name)));
-		end = RUN_FAILED_LASTING;
-	}
-	else
-		return false;
-	agenda_settle(job, end, reason);
-	return true;
-}
-
-/* gives a due job to a runner of its owner's; false where there is no room for another one */
-static bool
-start_job(Scheduler *scheduler, const DueJob *due, int *runners)
-{
-	Task		task = {.job_id = due->job_id, .attempt = due->attempt,
-		.is_scheduled = !due->is_backfill, .is_backfill = due->is_backfill};
-	Oid			owner = get_role_oid(due->owner_name, true);
-	BackgroundWorkerHandle *handle = NULL;
-	MemoryContext old;
-	RunnerStart start;
-	SlotRef		ref;
-
-	if (slot_offer(MyDatabaseId, owner, &task, &ref))
-	{
-		remember(scheduler, due, &ref, NULL);
-		return true;
-	}
-	if (*runners >= incload_max_workers)
-		return false;
-	old = MemoryContextSwitchTo(scheduler->context);
-	start = runner_start(owner, &task, &ref, &handle);
-	MemoryContextSwitchTo(old);
-	if (start != RUNNER_STARTED)
-	{
-		complain(scheduler, due, start);
-		return false;
-	}
-	++*runners;
-	remember(scheduler, due, &ref, handle);
-	return true;
-}
-
-static void
-start_due_jobs(Scheduler *scheduler)
-{
-	int			runners;
-	char	   *busy = busy_jobs(&runners);
-	bool		needs_room = false;
-	ListCell   *lc;
-
-	foreach(lc, agenda_due(incload_max_workers, busy))
-	{
-		DueJob	   *due = lfirst(lc);
-
-		if (!settle_without_runner(due) && !start_job(scheduler, due, &runners))
-			needs_room = true;
-	}
-	/* somebody else's runner that has nothing to do makes room for the next look */
-	if (needs_room)
-		slot_dismiss_one();
-}
-
-/* workers that load windows of a job's backfill */
-static int
-backfill_workers(int64 job_id)
-{
-	int			n = 0;
-
-	for (int i = 0; i < slots_number(); i++)
-	{
-		Slot		slot = slot_read(i);
-
-		n += slot.kind == SLOT_RUNNER && (slot.state == SLOT_BUSY || slot.state == SLOT_STARTING) &&
-			slot.database == MyDatabaseId && slot.task.is_backfill && slot.task.job_id == job_id;
-	}
-	return n;
-}
-
-/* after the jobs that are due: what is left of the runners loads windows */
-static void
-start_backfills(Scheduler *scheduler)
-{
-	TextRows   *rows = backfill_due();
-	int			runners;
-
-	(void) busy_jobs(&runners);
-	for (int r = 0; r < rows->nrows; r++)
-	{
-		char	  **v = rows->value[r];
-		DueJob		due = {.job_id = strtoll(v[0], NULL, 10), .name = v[1], .owner_name = v[2],
-			.attempt = 1, .is_backfill = true};
-
-		for (int n = backfill_workers(due.job_id); n < atoi(v[3]); n++)
-			if (!start_job(scheduler, &due, &runners))
-				break;
-	}
-}
-
-/* looks after the runs that were started: whose runner has ended without an outcome is retried */
-static void
-follow_started(Scheduler *scheduler)
-{
-	ListCell   *lc;
-	List	   *over = NIL;
-
-	foreach(lc, scheduler->started)
-	{
-		Started    *started = lfirst(lc);
-		TaskState	state = slot_task_state(&started->ref);
-		pid_t		pid;
-
-		/* one that has never come to claim its slot */
-		if (state == TASK_RUNNING && started->handle &&
-			GetBackgroundWorkerPid(started->handle, &pid) == BGWH_STOPPED)
-		{
-			slot_give_up(&started->ref);
-			state = slot_task_state(&started->ref);
-		}
-		if (state == TASK_RUNNING)
-			continue;
-		/* the window of one that is gone is still in the ledger */
-		if (state == TASK_GONE && !started->due.is_backfill)
-			agenda_settle_lost(&started->due);
-		over = lappend(over, started);
-	}
-	foreach(lc, over)
-		forget(scheduler, lfirst(lc));
-}
-
 /* one look, in one transaction; when the next is, or 0 where the extension is gone */
 static TimestampTz
 look(Scheduler *scheduler)
@@ -314,17 +83,15 @@ look(Scheduler *scheduler)
 	if (OidIsValid(get_extension_oid("incload", true)))
 	{
 		if (scheduler->is_new)
-			history_close_all_dead();
+			agenda_settle_dead();
 		scheduler->is_new = false;
-		follow_started(scheduler);
-		start_due_jobs(scheduler);
-		start_backfills(scheduler);
+		next = dispatch_look();
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
 			scheduler->next_prune = TimestampTzPlusMilliseconds(now, PRUNE_EVERY_MS);
-		next = Min(agenda_next(), TimestampTzPlusMilliseconds(now, incload_naptime));
 	}
 	unattended_commit();
+	dispatch_end_look(true);
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
@@ -348,6 +115,7 @@ look_safely(Scheduler *scheduler)
 		MemoryContextSwitchTo(scheduler->context);
 		FlushErrorState();
 		AbortCurrentTransaction();
+		dispatch_end_look(false);
 		MemoryContextReset(scheduler->look_context);
 		next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Max(incload_naptime, 1000));
 	}
@@ -357,13 +125,13 @@ look_safely(Scheduler *scheduler)
 	return next;
 }
 
-/* the end: why, and with which code */
+/* the end, and why; the code says that the postmaster need not start it again */
 static void
-leave(SlotEnd end, int code)
+leave(SlotEnd end)
 {
 	slot_set_end(end);
 	(void) slots_dismiss(MyDatabaseId, false);
-	proc_exit(code);
+	proc_exit(0);
 }
 
 /*
@@ -397,18 +165,22 @@ incload_scheduler_main(Datum arg)
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	/* the planner takes a look for far more work than it is */
 	SetConfigOption("jit", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("max_parallel_workers_per_gather", "0", PGC_USERSET, PGC_S_OVERRIDE);
+	/* nobody can shut down a server whose scheduler waits for a standby that is away */
+	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 	/* whoever locks its tables is to have them, before he is seen as the one who blocks */
 	SetConfigOption("lock_timeout", "200ms", PGC_USERSET, PGC_S_OVERRIDE);
 
 	scheduler.context = AllocSetContextCreate(TopMemoryContext, "incload scheduler", ALLOCSET_DEFAULT_SIZES);
 	scheduler.look_context = AllocSetContextCreate(scheduler.context, "incload look", ALLOCSET_DEFAULT_SIZES);
+	dispatch_begin(scheduler.context);
 	MemoryContextSwitchTo(scheduler.context);
 	while (!ShutdownRequestPending)
 	{
 		TimestampTz next = look_safely(&scheduler);
 
 		if (next == 0)
-			leave(END_NO_EXTENSION, 0);
+			leave(END_NO_EXTENSION);
 		if (!ShutdownRequestPending && !slot_mine().leave)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next),
@@ -416,15 +188,15 @@ incload_scheduler_main(Datum arg)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (slots_is_stopped(MyDatabaseId))
-			leave(END_STOPPED, 0);
-		/* by hand, the postmaster starts it again */
+			leave(END_STOPPED);
+		/* whoever has told it to leave has one started again, if there is to be one */
 		if (slot_mine().leave)
-			leave(END_UNKNOWN, 1);
+			leave(END_UNKNOWN);
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 	}
-	leave(END_UNKNOWN, 0);
+	leave(END_UNKNOWN);
 }

@@ -43,6 +43,7 @@ typedef struct Slots
 static Slots *shared = NULL;
 static int	mine = -1;
 static shmem_request_hook_type next_request_hook = NULL;
+static shmem_startup_hook_type next_startup_hook = NULL;
 
 static Size
 slots_size(int n)
@@ -56,13 +57,6 @@ request_memory(void)
 	if (next_request_hook)
 		next_request_hook();
 	RequestAddinShmemSpace(slots_size(max_worker_processes));
-}
-
-void
-slots_preload(void)
-{
-	next_request_hook = shmem_request_hook;
-	shmem_request_hook = request_memory;
 }
 
 static void
@@ -82,6 +76,26 @@ attach(void)
 	}
 	LWLockRelease(AddinShmemInitLock);
 	compat_register_tranche(shared->lock.tranche, "IncloadWorkers");
+}
+
+/* what was asked for is taken at once, before others fill what is left */
+static void
+take_memory(void)
+{
+	if (next_startup_hook)
+		next_startup_hook();
+	/* after a crash it is made anew */
+	shared = NULL;
+	attach();
+}
+
+void
+slots_preload(void)
+{
+	next_request_hook = shmem_request_hook;
+	shmem_request_hook = request_memory;
+	next_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = take_memory;
 }
 
 static void
@@ -186,7 +200,7 @@ slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_h
 	{
 		memset(slot, 0, sizeof(Slot));
 		slot->kind = kind;
-		slot->serial = ++shared->next_serial;
+		slot->serial = slot->first_serial = ++shared->next_serial;
 		slot->database = database;
 		slot->owner = owner;
 		slot->by_hand = by_hand;
@@ -228,8 +242,11 @@ slot_task_state(const SlotRef *ref)
 {
 	Slot		slot = slot_read(ref->index);
 
-	if (slot.serial != ref->serial || slot.state == SLOT_FREE)
+	if (slot.state == SLOT_FREE || ref->serial < slot.first_serial || ref->serial > slot.serial)
 		return TASK_GONE;
+	/* a worker gets another task only when it is done with the one before */
+	if (ref->serial < slot.serial)
+		return TASK_DONE;
 	return slot.state == SLOT_STARTING || slot.state == SLOT_BUSY ? TASK_RUNNING : TASK_DONE;
 }
 
@@ -286,7 +303,10 @@ slot_set_state(SlotState state)
 	enter_state(slot, slot->leave && state == SLOT_IDLE ? SLOT_STOPPING : state);
 	/* whoever has cancelled the job that is over has not meant the next one */
 	if (state == SLOT_IDLE)
+	{
+		slot->is_cancelled = false;
 		QueryCancelPending = false;
+	}
 	LWLockRelease(&shared->lock);
 }
 
@@ -312,6 +332,7 @@ slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref)
 			slot->database != database || slot->owner != owner)
 			continue;
 		slot->task = *task;
+		slot->is_cancelled = false;
 		/* another task is another use: who watches the former one sees its end */
 		slot->serial = ++shared->next_serial;
 		enter_state(slot, SLOT_BUSY);
@@ -362,6 +383,23 @@ slot_dismiss_one(void)
 }
 
 bool
+slot_has_job(Oid database, int64 job_id)
+{
+	bool		is_found = false;
+
+	lock_slots(LW_SHARED);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+
+		is_found |= slot->kind == SLOT_RUNNER && slot->database == database && slot->task.job_id == job_id &&
+			(slot->state == SLOT_BUSY || slot->state == SLOT_STARTING);
+	}
+	unlock_slots();
+	return is_found;
+}
+
+bool
 slot_cancel(Oid database, int64 job_id)
 {
 	bool		is_found = false;
@@ -375,6 +413,7 @@ slot_cancel(Oid database, int64 job_id)
 			(slot->state != SLOT_BUSY && slot->state != SLOT_STARTING))
 			continue;
 		is_found = true;
+		slot->is_cancelled = true;
 		if (slot->pid == 0)
 			slot->leave = true;
 		else
@@ -394,12 +433,13 @@ slots_dismiss(Oid database, bool busy_ones_too)
 	{
 		Slot	   *slot = &shared->slot[i];
 
-		if (!is_there(slot) || slot->database != database ||
+		if (!is_there(slot) || slot->database != database || slot->pid == MyProcPid ||
 			(!busy_ones_too && slot->kind == SLOT_RUNNER && slot->state != SLOT_IDLE))
 			continue;
 		left++;
 		slot->leave = true;
-		if (slot->pid != 0 && busy_ones_too)
+		/* whoever waits looks there when he is woken */
+		if (slot->kind == SLOT_RUNNER && slot->state == SLOT_BUSY)
 			kill(slot->pid, SIGTERM);
 		wake(slot);
 	}

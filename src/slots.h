@@ -55,13 +55,15 @@ typedef struct Slot
 {
 	SlotKind	kind;
 	SlotState	state;
-	uint32		serial;			/* of its use: another one is another worker */
+	uint32		serial;			/* of its use: another one is another worker, or another task of the same */
+	uint32		first_serial;	/* of the worker's first task */
 	pid_t		pid;			/* 0 while it starts */
 	PGPROC	   *proc;
 	Oid			database;		/* none for the launcher */
 	Oid			owner;			/* of a runner's jobs */
 	bool		by_hand;		/* a scheduler of incload_worker_start() */
 	bool		leave;			/* told to leave */
+	bool		is_cancelled;	/* somebody has cancelled the task, by slot_cancel() */
 	SlotEnd		end;
 	Task		task;
 	TimestampTz started_at;
@@ -116,6 +118,9 @@ extern bool slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref);
 extern bool slot_retire(void);
 /* tells an idle runner of somebody else's to make room */
 extern void slot_dismiss_one(void);
+
+/* is a runner at work at the job, or about to be? */
+extern bool slot_has_job(Oid database, int64 job_id);
 
 /* cancels what runs the job; false where no runner does */
 extern bool slot_cancel(Oid database, int64 job_id);

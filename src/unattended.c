@@ -8,12 +8,15 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -24,8 +27,11 @@
 #include "fault.h"
 #include "history.h"
 #include "incload.h"
+#include "role.h"
 #include "run.h"
 #include "run_core.h"
+#include "slots.h"
+#include "target.h"
 #include "unattended.h"
 
 void
@@ -42,6 +48,9 @@ unattended_commit(void)
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 }
+
+/* how long a runner loads windows before it asks whether others are to have a turn */
+#define TURN_MS 2000
 
 /* how a background worker commits */
 static void
@@ -74,9 +83,71 @@ end_failed(Run *run, char **message)
 	*message = run->record->error;
 	if (!run->is_locked)
 		return RUN_SKIPPED;
-	if (strcmp(status, "cancelled") == 0)
-		return RUN_CANCELLED;
+	/* a statement_timeout, here or there, is nobody's wish */
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		return slot_mine().is_cancelled ? RUN_CANCELLED : RUN_FAILED_LASTING;
 	return fault_is_passing(error->sqlerrcode) ? RUN_FAILED_PASSING : RUN_FAILED_LASTING;
+}
+
+/* is the target's key kept unique by an index? Else nobody but the lock keeps two from inserting one row */
+static bool
+has_unique_key(const Job *job)
+{
+	Relation	target = try_relation_open(job->target, AccessShareLock);
+	bool		is_unique;
+
+	if (target == NULL)
+		return true;			/* the run says what it lacks */
+	is_unique = target_key_is_unique(target, job->key);
+	relation_close(target, NoLock);
+	return is_unique;
+}
+
+/*
+ * A restored dump brings jobs before the keys of their targets: rows that were
+ * loaded now would come once more with the rest of the dump.
+ */
+static void
+require_restored(const Job *job)
+{
+	if (strcmp(job->stored_database, role_database_identity()) == 0 || job->key == NIL ||
+		!OidIsValid(job->target) || catalog_read_checkpoint(job->id, false)->loaded_to == NULL ||
+		has_unique_key(job))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("target %s of job \"%s\" may be about to be restored", job->target_name, job->name),
+			 errdetail("The job was made in another database, and the target has no unique index on the key yet."),
+			 errhint("If the dump is restored, SELECT incload_run(%s) lets it go on by its schedule.",
+					 quote_literal_cstr(job->name))));
+}
+
+/* the run itself; a signal to cancel it counts while it is under way, and not for what is recorded afterwards */
+static RunEnd
+attempt_run(Run *run, char **message)
+{
+	TimestampTz volatile timeout = 0;
+	RunEnd volatile end = RUN_SUCCEEDED;
+
+	PG_TRY();
+	{
+		RESUME_CANCEL_INTERRUPTS();
+		timeout = run_start_timeout(run->job);
+		require_restored(run->job);
+		run_batches(run);
+		HOLD_CANCEL_INTERRUPTS();
+		if (strcmp(run->record->status, "skipped") == 0)
+			end = RUN_SKIPPED;
+		run_end(run, timeout);
+	}
+	PG_CATCH();
+	{
+		HOLD_CANCEL_INTERRUPTS();
+		run_end(run, timeout);
+		end = end_failed(run, message);
+	}
+	PG_END_TRY();
+	return end;
 }
 
 void
@@ -84,63 +155,57 @@ unattended_run(const Task *task)
 {
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload run", ALLOCSET_DEFAULT_SIZES);
 	Job		   *job;
-	Run		   *volatile run;
-	TimestampTz volatile timeout = 0;
-	RunEnd		end = RUN_SUCCEEDED;
+	Run		   *run;
+	RunEnd		end;
 	char	   *message = NULL;
 
+	HOLD_CANCEL_INTERRUPTS();
 	unattended_begin();
 	MemoryContextSwitchTo(context);
 	/* dropped, or given to somebody else, who has a worker of his own */
 	job = catalog_find_job_by_id(task->job_id);
-	if (job == NULL || job->owner != GetUserId())
+	if (job && job->owner == GetUserId())
 	{
-		unattended_commit();
-		MemoryContextDelete(context);
-		return;
+		run = run_new(job_load(job->name), context, false, true, task->run_id);
+		run->commit = commit_worker;
+		run->record->trigger = task->is_scheduled ? "schedule" : "start";
+		run->record->attempt = task->attempt;
+		end = attempt_run(run, &message);
+		/* the schedule may have been altered as soon as the job's lock was free */
+		job = catalog_find_job_by_id(task->job_id);
+		if (task->is_scheduled && job)
+			agenda_settle(job, end, run->record->started_at, message);
 	}
-	job = job_load(job->name);
-	run = run_new(job, context, false, true, task->run_id);
-	run->commit = commit_worker;
-	run->record->trigger = task->is_scheduled ? "schedule" : "start";
-	run->record->attempt = task->attempt;
-	PG_TRY();
-	{
-		timeout = run_start_timeout(run->job);
-		run_batches(run);
-		if (strcmp(run->record->status, "skipped") == 0)
-			end = RUN_SKIPPED;
-		run_end(run, timeout);
-	}
-	PG_CATCH();
-	{
-		run_end(run, timeout);
-		end = end_failed(run, &message);
-	}
-	PG_END_TRY();
-	if (task->is_scheduled)
-		agenda_settle(run->job, end, message);
 	unattended_commit();
+	RESUME_CANCEL_INTERRUPTS();
 	MemoryContextSwitchTo(TopMemoryContext);
 	MemoryContextDelete(context);
 }
 
-/* waits for a run of the job, in no transaction with a snapshot; windows of a backfill go side by side */
+/*
+ * Waits for a run of the job, in no transaction with a snapshot. Windows of a
+ * backfill go side by side, where an index keeps them from inserting the same row.
+ */
 static void
-lock_beside_windows(const Job *job)
+lock_beside_windows(const Job *job, LOCKMODE mode)
 {
 	LOCKTAG		tag;
 
 	run_locktag(job, &tag);
 	StartTransactionCommand();
-	(void) LockAcquire(&tag, ShareLock, true, false);
+	(void) LockAcquire(&tag, mode, true, false);
 	CommitTransactionCommand();
 }
 
 /* the run of one window, in the transaction that has claimed it */
 static void
-load_window(Run *run, const LedgerWindow *window)
+load_window(Run *run, const LedgerWindow *window, LOCKMODE mode)
 {
+	LOCKTAG		tag;
+
+	/* once more for this transaction: SQL of the owner's can give up the session's */
+	run_locktag(run->job, &tag);
+	(void) LockAcquire(&tag, mode, false, false);
 	run_begin_inside(run);
 	run->is_locked = true;
 	(void) run_start_timeout(run->job);
@@ -165,14 +230,17 @@ fail_window(Run *run, const Job *job, const LedgerWindow *window)
 
 	end = end_failed(run, &message);
 	if (end == RUN_CANCELLED)
-		return WINDOW_NONE;
-	backfill_failed(job, window, end == RUN_FAILED_PASSING, message);
-	return WINDOW_NEXT;
+		(void) backfill_stop(job);
+	else
+		/* another window may have had the row meanwhile */
+		backfill_failed(job, window, end == RUN_FAILED_PASSING ||
+						strcmp(run->record->sqlstate, "23505") == 0, message);
+	return end == RUN_CANCELLED ? WINDOW_NONE : WINDOW_NEXT;
 }
 
 /* claims a window and loads it; "next": when one that has failed may be tried again */
 static WindowEnd
-do_window(const Job *job, MemoryContext context, TimestampTz *next)
+do_window(Job *job, LOCKMODE mode, MemoryContext context, TimestampTz *next)
 {
 	LedgerWindow *window;
 	Run		   *run;
@@ -183,24 +251,25 @@ do_window(const Job *job, MemoryContext context, TimestampTz *next)
 	window = backfill_claim(job, next);
 	if (window == NULL)
 	{
-		if (*next == 0)
-			backfill_tell_end(job);
 		unattended_commit();
 		return *next == 0 ? WINDOW_NONE : WINDOW_LATER;
 	}
-	run = run_new(job_load(job->name), context, false, false, 0);
+	run = run_new(job, context, false, false, 0);
 	run->piece = &window->piece;
 	run->record->kind = "backfill";
 	run->record->trigger = "backfill";
 	run->record->attempt = window->attempts + 1;
 	PG_TRY();
 	{
-		load_window(run, window);
+		RESUME_CANCEL_INTERRUPTS();
+		load_window(run, window, mode);
+		HOLD_CANCEL_INTERRUPTS();
 		run_end(run, 0);
 		unattended_commit();
 	}
 	PG_CATCH();
 	{
+		HOLD_CANCEL_INTERRUPTS();
 		run_end(run, 0);
 		end = fail_window(run, job, window);
 		unattended_commit();
@@ -211,38 +280,65 @@ do_window(const Job *job, MemoryContext context, TimestampTz *next)
 
 /* the job as it is now, in a context of the caller's; NULL where it is not to be worked at any more */
 static Job *
-look_up(int64 job_id, MemoryContext context)
+look_up(int64 job_id, MemoryContext context, LOCKMODE *mode)
 {
 	Job		   *job;
 
 	unattended_begin();
 	MemoryContextSwitchTo(context);
 	job = catalog_find_job_by_id(job_id);
+	if (job && (job->owner != GetUserId() || !job->enabled))
+		job = NULL;
+	if (job)
+	{
+		job = job_load(job->name);
+		*mode = has_unique_key(job) ? ShareLock : ExclusiveLock;
+	}
 	unattended_commit();
-	return job && job->owner == GetUserId() && job->enabled ? job : NULL;
+	return job;
+}
+
+/* one window, in a context of its own */
+static WindowEnd
+next_window(const Task *task, TimestampTz *next)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload window", ALLOCSET_DEFAULT_SIZES);
+	LOCKMODE	mode = ShareLock;
+	Job		   *job = look_up(task->job_id, context, &mode);
+	WindowEnd	end = WINDOW_NONE;
+
+	if (job)
+	{
+		lock_beside_windows(job, mode);
+		end = do_window(job, mode, context, next);
+		run_unlock_session(job, mode);
+		unattended_begin();
+		backfill_tell_end(job);
+		unattended_commit();
+	}
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(context);
+	return end;
 }
 
 void
 unattended_backfill(const Task *task)
 {
-	WindowEnd	end = WINDOW_NEXT;
+	TimestampTz began = GetCurrentTimestamp();
+	WindowEnd	end;
 
-	while (end != WINDOW_NONE)
+	HOLD_CANCEL_INTERRUPTS();
+	do
 	{
-		MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload window", ALLOCSET_DEFAULT_SIZES);
-		Job		   *job = look_up(task->job_id, context);
 		TimestampTz next = 0;
 
-		if (job)
-		{
-			lock_beside_windows(job);
-			end = do_window(job, context, &next);
-			run_unlock_session(job, ShareLock);
-		}
-		else
-			end = WINDOW_NONE;
-		MemoryContextSwitchTo(TopMemoryContext);
-		MemoryContextDelete(context);
+		end = next_window(task, &next);
+		if (slot_mine().leave)
+			break;
+		/* a scheduler has others to think of: it gives out the rest once more */
+		if (slots_has(SLOT_SCHEDULER, MyDatabaseId) &&
+			(end == WINDOW_LATER || TimestampDifferenceExceeds(began, GetCurrentTimestamp(), TURN_MS)))
+			break;
 		if (end == WINDOW_LATER)
 		{
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -251,5 +347,6 @@ unattended_backfill(const Task *task)
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
 		}
-	}
+	} while (end != WINDOW_NONE);
+	RESUME_CANCEL_INTERRUPTS();
 }

@@ -17,8 +17,9 @@
 extern void unattended_run(const Task *task);
 
 /*
- * A background worker loads windows of a job's backfill, one in each transaction,
- * until there is none that may be loaded, or somebody cancels it.
+ * A background worker loads windows of a job's backfill, each in a transaction: until
+ * there is none that may be loaded, or somebody cancels it; where there is a
+ * scheduler, for a while.
  */
 extern void unattended_backfill(const Task *task);
 

@@ -62,7 +62,7 @@ is(as_loader($target, q{SELECT count(*), sum(rows_updated), sum(rows_unchanged),
 cmp_ok(as_loader($target, q{SELECT count(DISTINCT pid) FROM incload.run WHERE kind = 'backfill'}), '>', 1, 'several workers have loaded them');
 is(as_loader($target, q{SELECT bound, bound_side, seen, mark, loaded_to FROM incload.checkpoint WHERE job = 'items'}), $checkpoint, 'the checkpoint has not moved');
 is(as_loader($target, q{SELECT state, last_rows FROM incload.status WHERE job = 'items'}), 'ok|0', 'the status speaks of the last incremental run');
-comes_to(q{SELECT message FROM incload.event WHERE code = 'backfill_ended'}, 'a backfill of job items has ended: 14 windows are loaded, with 20000 rows, and 0 are not', 'an event tells the end, once');
+comes_to(q{SELECT severity, message FROM incload.event WHERE code = 'backfill_ended'}, 'info|a backfill of job items has ended: 14 windows are loaded, with 20000 rows, and 0 are not', 'an event tells the end, once');
 
 # numbers, one window, the ends
 is(as_loader($target, q{SELECT incload_backfill('numbers', '1', '10', '4')}), '3', 'numbers');

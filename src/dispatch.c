@@ -1,0 +1,437 @@
+/*
+ * dispatch.c
+ *		A scheduler's jobs on their way to runners.
+ *
+ * A job's own trouble (a row that somebody has locked, a schedule that this
+ * version cannot read) is kept to itself by a subtransaction: the others go on.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "agenda.h"
+#include "backfill.h"
+#include "catalog.h"
+#include "compat.h"
+#include "dispatch.h"
+#include "history.h"
+#include "incload.h"
+#include "role.h"
+#include "runner.h"
+#include "slots.h"
+
+/* how much is read from the agenda at once */
+#define QUEUE_LENGTH 1000
+
+/* how often the log says what keeps a job from being started */
+#define COMPLAIN_EVERY_MS (60 * 1000)
+
+/* a process that was to start and has not come in that time does not come any more */
+#define STARTING_MS (120 * 1000)
+
+/* Started: a run that a runner was given */
+typedef struct Started
+{
+	DueJob		due;
+	SlotRef		ref;
+	BackgroundWorkerHandle *handle; /* NULL: the runner was there already */
+	bool		is_over;		/* and settled, if this transaction commits */
+} Started;
+
+/* Usage: who works, as the slots say */
+typedef struct Usage
+{
+	int			runners;		/* on this server */
+	int			working;		/* of these, not idle */
+	char	   *busy;			/* job_ids of this database whose scheduled run is under way: an array's text */
+} Usage;
+
+static MemoryContext own_context;
+static MemoryContext queue_context;
+static List *started_runs = NIL;	/* of Started * */
+static List *queue = NIL;		/* of DueJob * */
+static TimestampTz next_fill = 0;
+static TimestampTz next_due = 0;
+static TimestampTz next_complaint = 0;
+
+void
+dispatch_begin(MemoryContext context)
+{
+	own_context = context;
+	queue_context = AllocSetContextCreate(context, "incload queue", ALLOCSET_DEFAULT_SIZES);
+}
+
+/* is it time to say again what is wrong? */
+static bool
+may_complain(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now < next_complaint)
+		return false;
+	next_complaint = TimestampTzPlusMilliseconds(now, COMPLAIN_EVERY_MS);
+	return true;
+}
+
+/* does something for a job, and nothing if that fails, which is reported; what it returned, or else "otherwise" */
+static bool
+guarded(bool (*work) (const DueJob *), const DueJob *due, bool otherwise)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool volatile result = otherwise;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		result = work(due);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		if (may_complain())
+			EmitErrorReport();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+static bool
+is_working(const Slot *slot)
+{
+	return slot->kind == SLOT_RUNNER && (slot->state == SLOT_BUSY || slot->state == SLOT_STARTING);
+}
+
+static Usage
+look_at_slots(void)
+{
+	Usage		usage = {0};
+	StringInfoData busy;
+
+	initStringInfo(&busy);
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+		SlotRef		ref = {.index = i, .serial = slot.serial};
+
+		if (slot.kind != SLOT_RUNNER || slot.state == SLOT_FREE)
+			continue;
+		if (slot.state == SLOT_STARTING && slot.pid == 0 &&
+			TimestampDifferenceExceeds(slot.since, GetCurrentTimestamp(), STARTING_MS))
+		{
+			slot_give_up(&ref);
+			continue;
+		}
+		usage.runners++;
+		usage.working += is_working(&slot);
+		if (slot.database == MyDatabaseId && !slot.task.is_backfill && is_working(&slot))
+			appendStringInfo(&busy, "%s" INT64_FORMAT, busy.len ? "," : "", slot.task.job_id);
+	}
+	usage.busy = psprintf("{%s}", busy.data);
+	return usage;
+}
+
+static void
+complain(const DueJob *due, RunnerStart start)
+{
+	if (!may_complain())
+		return;
+	ereport(WARNING,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("job \"%s\" is due, and no background worker can be had", due->name),
+			 start == RUNNER_NO_WORKER
+			 ? errdetail("All of the server's worker processes are in use.")
+			 : errdetail("All of incload's places for workers are in use."),
+			 errhint("Raise max_worker_processes, or lower incload.max_workers.")));
+}
+
+static void
+remember(const DueJob *due, const SlotRef *ref, BackgroundWorkerHandle *handle)
+{
+	MemoryContext old = MemoryContextSwitchTo(own_context);
+	Started    *started = palloc0(sizeof(Started));
+
+	started->due.job_id = due->job_id;
+	started->due.attempt = due->attempt;
+	started->due.name = pstrdup(due->name);
+	started->due.is_backfill = due->is_backfill;
+	if (due->next_run_at)
+		started->due.next_run_at = pstrdup(due->next_run_at);
+	started->ref = *ref;
+	started->handle = handle;
+	started_runs = lappend(started_runs, started);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+forget(Started *started)
+{
+	started_runs = list_delete_ptr(started_runs, started);
+	pfree(started->due.name);
+	if (started->due.next_run_at)
+		pfree(started->due.next_run_at);
+	if (started->handle)
+		pfree(started->handle);
+	pfree(started);
+}
+
+/* why no runner can be had for the owner of a job, ever, and what mends it; NULL where one can */
+static char *
+owner_trouble(const Job *job, char **hint)
+{
+	if (!OidIsValid(job->owner))
+	{
+		*hint = psprintf("SELECT incload_alter_job(%s, owner => '...') gives it to another role.",
+						 quote_literal_cstr(job->name));
+		return psprintf("role \"%s\", which owns the job, does not exist", job->owner_name);
+	}
+	if (COMPAT_WORKER_NEEDS_LOGIN && !role_can_login(job->owner))
+	{
+		*hint = psprintf("ALTER ROLE %s LOGIN;", quote_identifier(job->owner_name));
+		return psprintf("role \"%s\", which owns the job, may not log in", job->owner_name);
+	}
+	if (compat_database_aclcheck(MyDatabaseId, job->owner, ACL_CONNECT) != ACLCHECK_OK)
+	{
+		*hint = psprintf("GRANT CONNECT ON DATABASE %s TO %s;",
+						 quote_identifier(get_database_name(MyDatabaseId)), quote_identifier(job->owner_name));
+		return psprintf("role \"%s\", which owns the job, may not connect to this database", job->owner_name);
+	}
+	return NULL;
+}
+
+/* a run that no runner is to have; what keeps it from that is on record */
+static bool
+settle_without_runner(const DueJob *due)
+{
+	Job		   *job = catalog_find_job_by_id(due->job_id);
+	char	   *hint;
+	char	   *trouble;
+
+	if (job == NULL || job->schedule == NULL || !job->enabled)
+		return true;
+	trouble = owner_trouble(job, &hint);
+	if (due->skip)
+		history_write_skipped(job, due->attempt, due->skip);
+	else if (trouble)
+		history_write_refused(job, due->attempt, trouble, hint);
+	else
+		return false;
+	agenda_settle(job, due->skip ? RUN_SKIPPED : RUN_FAILED_LASTING, GetCurrentTimestamp(),
+				  due->skip ? due->skip : trouble);
+	return true;
+}
+
+/* the same for a job with windows to load */
+static bool
+settle_backfill(const DueJob *due)
+{
+	Job		   *job = catalog_find_job_by_id(due->job_id);
+	char	   *hint;
+	char	   *trouble = job ? owner_trouble(job, &hint) : NULL;
+
+	if (job && trouble == NULL)
+		return false;
+	if (job && backfill_stop(job) > 0)
+		catalog_page(job, "backfill_stopped", psprintf("the backfill of job %s is left: %s; %s", job->name, trouble, hint));
+	return true;
+}
+
+static bool
+settle_lost(const DueJob *due)
+{
+	/* the windows of one that is gone are still in the ledger */
+	if (due->is_backfill)
+		backfill_delay(due->job_id);
+	else
+		agenda_settle_lost(due);
+	return true;
+}
+
+/* gives a job to a runner of its owner's; false where there is no room for another one */
+static bool
+start_job(const DueJob *due, Usage *usage)
+{
+	Task		task = {.job_id = due->job_id, .attempt = due->attempt,
+		.is_scheduled = !due->is_backfill, .is_backfill = due->is_backfill};
+	Oid			owner = get_role_oid(due->owner_name, true);
+	BackgroundWorkerHandle *handle = NULL;
+	MemoryContext old;
+	RunnerStart start = RUNNER_STARTED;
+	SlotRef		ref;
+
+	if (!slot_offer(MyDatabaseId, owner, &task, &ref))
+	{
+		if (usage->runners >= incload_max_workers)
+			return false;
+		old = MemoryContextSwitchTo(own_context);
+		start = runner_start(owner, &task, &ref, &handle);
+		MemoryContextSwitchTo(old);
+		if (start == RUNNER_STARTED)
+			usage->runners++;
+	}
+	if (start != RUNNER_STARTED)
+	{
+		complain(due, start);
+		return false;
+	}
+	usage->working++;
+	remember(due, &ref, handle);
+	return true;
+}
+
+static void
+fill_queue(const Usage *usage)
+{
+	MemoryContext old;
+	TimestampTz now = GetCurrentTimestamp();
+
+	MemoryContextReset(queue_context);
+	old = MemoryContextSwitchTo(queue_context);
+	queue = agenda_due(QUEUE_LENGTH, usage->busy);
+	MemoryContextSwitchTo(old);
+	/* more than that: at once when these are gone */
+	next_fill = list_length(queue) == QUEUE_LENGTH ? now : TimestampTzPlusMilliseconds(now, incload_naptime);
+	next_due = agenda_next();
+}
+
+/* starts what is due as long as there is room; false where there is none left */
+static bool
+start_due_jobs(Usage *usage)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	List	   *waiting = NIL;
+	MemoryContext old;
+
+	if (next_fill <= now || (queue == NIL && next_due <= now))
+		fill_queue(usage);
+	old = MemoryContextSwitchTo(queue_context);
+	while (queue != NIL && usage->working < incload_max_workers)
+	{
+		DueJob	   *due = linitial(queue);
+
+		queue = list_delete_first(queue);
+		MemoryContextSwitchTo(old);
+		/* what cannot be started may be another owner's turn, whose runner is free */
+		if (!guarded(settle_without_runner, due, true) && !start_job(due, usage))
+		{
+			MemoryContextSwitchTo(queue_context);
+			waiting = lappend(waiting, due);
+		}
+		MemoryContextSwitchTo(queue_context);
+	}
+	queue = list_concat(waiting, queue);
+	MemoryContextSwitchTo(old);
+	return queue == NIL;
+}
+
+/* how many runners load windows of a job's backfill */
+static int
+backfill_runners(int64 job_id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+
+		n += is_working(&slot) && slot.database == MyDatabaseId && slot.task.is_backfill &&
+			slot.task.job_id == job_id;
+	}
+	return n;
+}
+
+/* windows of backfills, with the runners that are left: one is kept free for jobs that will be due */
+static void
+start_backfills(Usage *usage)
+{
+	TextRows   *rows = backfill_due();
+	int			most = Max(incload_max_workers - 1, 1);
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		char	  **v = rows->value[r];
+		DueJob		due = {.job_id = strtoll(v[0], NULL, 10), .name = v[1], .owner_name = v[2],
+			.attempt = 1, .is_backfill = true};
+
+		if (guarded(settle_backfill, &due, true))
+			continue;
+		for (int n = backfill_runners(due.job_id); n < atoi(v[3]) && usage->working < most; n++)
+			if (!start_job(&due, usage))
+				break;
+	}
+}
+
+/* looks after the runs that were started: whose runner has ended without an outcome is retried */
+static void
+follow_started(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, started_runs)
+	{
+		Started    *started = lfirst(lc);
+		TaskState	state = slot_task_state(&started->ref);
+		pid_t		pid;
+
+		/* one that has never come to claim its slot */
+		if (state == TASK_RUNNING && started->handle &&
+			GetBackgroundWorkerPid(started->handle, &pid) == BGWH_STOPPED)
+		{
+			slot_give_up(&started->ref);
+			state = slot_task_state(&started->ref);
+		}
+		started->is_over = state == TASK_DONE ||
+			(state == TASK_GONE && guarded(settle_lost, &started->due, false));
+	}
+}
+
+TimestampTz
+dispatch_look(void)
+{
+	TimestampTz next;
+	Usage		usage;
+
+	follow_started();
+	usage = look_at_slots();
+	/* somebody else's runner that has nothing to do makes room for the next look */
+	if (!start_due_jobs(&usage))
+		slot_dismiss_one();
+	start_backfills(&usage);
+	next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), incload_naptime);
+	/* with a queue, a runner that becomes free wakes us */
+	return queue == NIL ? Min(next, Min(next_fill, next_due)) : next;
+}
+
+void
+dispatch_end_look(bool has_committed)
+{
+	List	   *over = NIL;
+	ListCell   *lc;
+
+	foreach(lc, started_runs)
+		if (((Started *) lfirst(lc))->is_over)
+			over = lappend(over, lfirst(lc));
+	foreach(lc, over)
+	{
+		if (has_committed)
+			forget(lfirst(lc));
+		else
+			((Started *) lfirst(lc))->is_over = false;
+	}
+	list_free(over);
+}
