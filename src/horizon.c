@@ -169,8 +169,11 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 		track->restart = *capped;
 		return;
 	}
-	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
-												  state->relations), &is_given);
+	/* another column's sequence would hide that this one was reset */
+	given_out = track->feed == FEED_SEQUENCE
+		? facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given)
+		: facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
+											state->relations), false, &is_given);
 	if (given_out != NULL && number_reaches(track->type, given_out, is_given, track->reached.value))
 		return;
 	ereport(ERROR,
@@ -222,7 +225,7 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 
 	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, track->name), &is_given);
+	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given);
 	if (given_out == NULL || number_reaches(track->type, given_out, is_given, bound->value))
 		return;
 	last.value = watermark_parse(track->type, given_out);
