@@ -202,6 +202,27 @@ check_strategy(Check *check, SourceColumn *column)
 	}
 }
 
+/* an id that is put in by hand must not hide those that its sequence has still to give */
+static void
+check_sequences(Check *check, SourceColumn *column)
+{
+	TextRows   *rows;
+
+	if (column == NULL || !column->is_counted)
+		return;
+	rows = source_ask_catalog(check->source, psprintf(
+		"SELECT c.oid::pg_catalog.regclass, pg_catalog.quote_ident(current_user)"
+		" FROM (%s) o JOIN pg_catalog.pg_class c ON c.oid = o.oid"
+		/* the CASE keeps the right from being asked of what is no sequence */
+		" WHERE CASE WHEN c.relkind = 'S' THEN NOT pg_catalog.has_sequence_privilege(c.oid, 'SELECT') END ORDER BY 1",
+		facts_sequences_query(check->source, column->name)));
+	for (int r = 0; r < rows->nrows; r++)
+		check_add(check, "warning", "sequence_unreadable",
+				  psprintf("sequence %s of %s cannot be read: an id above it would hide all that come after; run this at the source",
+						   rows->value[r][0], column->name),
+				  psprintf("GRANT SELECT ON SEQUENCE %s TO %s;", rows->value[r][0], rows->value[r][1]));
+}
+
 void
 check_watermark(Check *check)
 {
@@ -216,6 +237,9 @@ check_watermark(Check *check)
 		return;
 	check_watermark_index(check, column);
 	check_watermark_null(check, column);
+	check_sequences(check, column);
+	if (job->options->watermark_fallback)
+		check_sequences(check, facts_column(check->facts, job->options->watermark_fallback));
 	check_strategy(check, column);
 }
 

@@ -33,7 +33,8 @@ zone_expression(const Source *source, const WatermarkType *type, const char *unk
 /*
  * How far a time may have been rounded down when it was stored, in microseconds:
  * a column with fewer digits than a clock has can show a time before its
- * transaction began. What an expression has gone through is not known.
+ * transaction began. What an expression has gone through, or a column of a view
+ * that does not tell its digits, is not known.
  */
 static int64
 rounded_by(const WatermarkType *type)
@@ -43,7 +44,7 @@ rounded_by(const WatermarkType *type)
 	if (type->type != TIMESTAMPTZOID && type->type != TIMESTAMPOID)
 		return 0;
 	if (type->typmod < 0)
-		return type->is_expression ? unit : 0;
+		return type->is_expression || type->is_in_view ? unit : 0;
 	for (int digit = 0; digit < type->typmod; digit++)
 		unit /= 10;
 	return unit > 1 ? unit : 0;

@@ -236,21 +236,24 @@ facts_sequences_query(Source *source, const char *column)
 {
 	SourceColumn *found = column_by_name(local_columns(source), column);
 
-	return psprintf("SELECT c.oid FROM pg_catalog.pg_attribute a"
+	/* children can have an identity or a default of their own */
+	return psprintf("WITH RECURSIVE k (oid) AS (SELECT %s::pg_catalog.regclass::pg_catalog.oid"
+					" UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN k ON i.inhparent = k.oid)"
+					" SELECT s.oid FROM k, LATERAL (SELECT c.oid FROM pg_catalog.pg_attribute a"
 					" JOIN pg_catalog.pg_depend d ON d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
 					"  AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum"
-					"  AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype IN ('a', 'i')"
+					"  AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'i'"
 					" JOIN pg_catalog.pg_class c ON c.oid = d.objid AND c.relkind = 'S'"
-					" WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s"
+					" WHERE a.attrelid = k.oid AND a.attname = %s"
+					/* one that is owned, and that the default no longer draws from, says nothing */
 					" UNION SELECT c.oid FROM pg_catalog.pg_attribute a"
 					" JOIN pg_catalog.pg_attrdef f ON f.adrelid = a.attrelid AND f.adnum = a.attnum"
 					" JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass"
 					"  AND d.objid = f.oid AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass"
 					" JOIN pg_catalog.pg_class c ON c.oid = d.refobjid AND c.relkind = 'S'"
-					" WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s",
+					" WHERE a.attrelid = k.oid AND a.attname = %s OFFSET 0) s",
 					quote_literal_cstr(source->routine->relation_name(source)),
 					quote_literal_cstr(found ? found->remote_name : column),
-					quote_literal_cstr(source->routine->relation_name(source)),
 					quote_literal_cstr(found ? found->remote_name : column));
 }
 
@@ -322,7 +325,7 @@ facts_outline(Source *source)
 }
 
 char *
-facts_last_value(Source *source, const char *oids_query, bool *is_given)
+facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given)
 {
 	StringInfoData buf;
 	TextRows   *names;
@@ -340,7 +343,9 @@ facts_last_value(Source *source, const char *oids_query, bool *is_given)
 	for (int r = 0; r < names->nrows; r++)
 		appendStringInfo(&buf, "%sSELECT s.last_value, s.is_called FROM %s s",
 						 r ? " UNION ALL " : "", names->value[r][0]);
-	last = source_ask_catalog(source, psprintf("SELECT l.last_value, l.is_called FROM (%s) l ORDER BY 1 DESC, 2 DESC LIMIT 1", buf.data));
+	last = source_ask_catalog(source, psprintf("SELECT l.last_value, l.is_called FROM (%s) l ORDER BY %s LIMIT 1", buf.data,
+											 /* one that was never drawn from may never be */
+											 least ? "2 DESC, 1" : "1 DESC, 2 DESC"));
 	*is_given = last->value[0][1][0] == 't';
 	return last->value[0][0];
 }

@@ -67,9 +67,10 @@ extern char *facts_sequences_query(Source *source, const char *column);
 /*
  * The largest number that some sequences have given out, as text, or, if
  * is_given is false then, the one that they will give out first; NULL where that
- * cannot be seen. Of the relations that the query names by oid, those that
+ * cannot be seen. With "least", what the one has given out that is furthest
+ * behind: where several feed a column, it is still to give all that is above. Of the relations that the query names by oid, those that
  * are no sequence do not count. Takes no lock that a writer would take.
  */
-extern char *facts_last_value(Source *source, const char *oids_query, bool *is_given);
+extern char *facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given);
 
 #endif							/* INCLOAD_FACTS_H */

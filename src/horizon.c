@@ -169,8 +169,11 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 		track->restart = *capped;
 		return;
 	}
-	given_out = facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
-												  state->relations), &is_given);
+	/* another column's sequence would hide that this one was reset */
+	given_out = track->feed == FEED_SEQUENCE
+		? facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given)
+		: facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
+											state->relations), false, &is_given);
 	if (given_out != NULL && number_reaches(track->type, given_out, is_given, track->reached.value))
 		return;
 	ereport(ERROR,
@@ -222,7 +225,7 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 
 	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, track->name), &is_given);
+	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given);
 	if (given_out == NULL || number_reaches(track->type, given_out, is_given, bound->value))
 		return;
 	last.value = watermark_parse(track->type, given_out);
@@ -237,11 +240,12 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 /*
  * A clock that was set back gives new rows watermarks below the checkpoint:
  * then the checkpoint goes back, too, where a row that is read again is not
- * doubled.
+ * doubled. How far it was set back, and which rows have come since, nothing
+ * tells: everything is looked at again.
  */
 static void
-note_clock_back(Track *track, Source *source, const Job *job, const SourceState *state,
-				const Bound *bound)
+note_clock_back(Horizon *horizon, Track *track, Source *source, const Job *job,
+				const SourceState *state, const Bound *bound)
 {
 	Bound		now;
 
@@ -251,8 +255,7 @@ note_clock_back(Track *track, Source *source, const Job *job, const SourceState 
 	now = clock_bound(source, track->type, state->clock);
 	if (bound_compare(track->type, &now, &track->reached) >= 0)
 		return;
-	if (job->key != NIL)
-		track->restart = *bound;
+	horizon->reread |= job->key != NIL;
 	catalog_event_once(job, "clock_went_back", watermark_print(track->type, track->reached.value),
 					   psprintf("the source's clock shows %s, and the checkpoint was at %s: %s",
 								timestamptz_to_str(state->clock),
@@ -329,7 +332,7 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 		if (track->type->kind == WATERMARK_TIME)
 		{
 			bound = open_bound(horizon, source, track, state, witness);
-			note_clock_back(track, source, job, state, &bound);
+			note_clock_back(horizon, track, source, job, state, &bound);
 			waits = list_concat_copy(witness->unknown, witness->prepared);
 		}
 		else

@@ -174,6 +174,8 @@ shape_add_watermark(Source *source, const Job *job, Shape *shape, const SourceFa
 					Oid type, int32 typmod, Oid collation)
 {
 	match_watermark(job, shape, type, typmod, collation);
+	if (shape->watermark)
+		shape->watermark->is_in_view = facts->kind == RELKIND_VIEW;
 	shape->watermark_not_null = watermark_not_null(facts, job);
 	shape->watermark_is_unique = is_unique(facts, job->watermark);
 	shape->watermark_feed = feed_of(facts, job->watermark);

@@ -67,7 +67,7 @@ still_open(const Track *track, List *waits, List *open, List *prepared)
 
 			if (strcmp(without_pid(was), without_pid(is)) == 0 ||
 				(follows && strchr(is, ':') && same_session(was, is)))
-				left = list_append_unique_ptr(left, is);
+				left = list_append_unique_ptr(left, strchr(was, ':') ? is : (char *) was);
 		}
 		foreach(lo, prepared)
 			if (follows && same_session(was, lfirst(lo)))

@@ -31,6 +31,7 @@ typedef struct WatermarkType
 	char	   *sql_name;		/* schema-qualified, for literals */
 	int32		typmod;			/* of the column at the source; -1: none, or not known */
 	bool		is_expression;	/* values are computed: from what, is not known */
+	bool		is_in_view;		/* they may be, by a view */
 	FmgrInfo	compare;
 	FmgrInfo	input;
 	Oid			input_param;

@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_class.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -255,6 +256,16 @@ witness_open(Source *source, const SourceState *state)
 			witness->prepared = lappend(witness->prepared, name);
 		if (v[1] == NULL ? writes : session != NULL)
 			witness->others = lappend(witness->others, name);
+		if (source->is_local && writes && v[1] && atoi(v[1]) == MyProcPid)
+		{
+			/* this one may go on to write; without its pid, as later ones of this session are not it */
+			Holder	   *own = new_holder(v[0], NULL, NULL, NULL);
+
+			own->who = psprintf("pid %s, which ran the job", v[1]);
+			own->since = GetCurrentTransactionStartTimestamp();
+			witness->holders = lappend(witness->holders, own);
+			witness->others = lappend(witness->others, v[0]);
+		}
 		if (session && session->is_hidden)
 			witness->unknown = lappend(witness->unknown, name);
 	}

@@ -45,7 +45,7 @@ typedef struct Witness
 	List	   *open;			/* of char *: every virtual transaction there is, "pid:name"; "name" if prepared */
 	List	   *holders;		/* of Holder *: the same */
 	List	   *unknown;		/* those of which the start cannot be seen */
-	List	   *others;			/* all but this one, its kind and autovacuum */
+	List	   *others;			/* all but its kind and autovacuum; this one only if it has written there, and may go on */
 	List	   *writers;		/* those with a write lock on the relations */
 	List	   *prepared;		/* the prepared ones among the writers */
 } Witness;

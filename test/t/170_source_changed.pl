@@ -96,6 +96,8 @@ is(as_loader($target, q{SELECT max(id) FROM dw.items_id; SELECT max(id) FROM dw.
 
 # unless it may not be asked
 $source->safe_psql('postgres', 'REVOKE SELECT ON SEQUENCE items_id_seq FROM reader; DELETE FROM items WHERE id > 990');
+my $unreadable = q{SELECT severity, sql FROM incload_check('items_id') WHERE code = 'sequence_unreadable'};
+is(as_loader($target, $unreadable), 'warning|GRANT SELECT ON SEQUENCE public.items_id_seq TO reader;', 'a check says so');
 stops('items_id', 'source_changed', qr/watermark of source src.items went backwards.*newest id is 990, and everything up to 1001.*incload_accept_source/s, 'without a right to the sequence');
 stops('items_log', 'source_changed', qr/went backwards/, 'without a right to the sequence');
 run_jobs('items_time');
@@ -108,6 +110,7 @@ put_rows('items', 2, 'next');
 run_jobs(qw(items_id items_log));
 has_all($_, 'items', 'accepted', 1) foreach qw(items_id items_log);
 $source->safe_psql('postgres', 'GRANT SELECT ON SEQUENCE items_id_seq TO reader');
+is(as_loader($target, $unreadable), '', 'and is content when it may be read');
 
 # the table begins anew
 $source->safe_psql('postgres', 'TRUNCATE items RESTART IDENTITY');
@@ -251,6 +254,52 @@ fails_with($target, 'loader', q{SELECT incload_run('items_time')}, '55000', qr/a
 as_loader($target, q{SELECT incload_refresh('items_time')});
 run_jobs('items_time');
 has_all('items_time', 'items', 'refreshed');
+
+#
+# which sequence it is that tells
+#
+$source->safe_psql('postgres', q{
+	CREATE SEQUENCE elsewhere START 1000000; CREATE SEQUENCE lower;
+	CREATE TABLE reset (id serial PRIMARY KEY, other bigint DEFAULT nextval('elsewhere'), v text);
+	CREATE TABLE swapped (id serial PRIMARY KEY, v text); SELECT setval('swapped_id_seq', 1000);
+	CREATE TABLE parts (id serial PRIMARY KEY, v text) PARTITION BY RANGE (id); SELECT setval('parts_id_seq', 1000);
+	CREATE TABLE parts_few PARTITION OF parts FOR VALUES FROM (1) TO (500); CREATE TABLE parts_many PARTITION OF parts DEFAULT;
+	CREATE SEQUENCE few; ALTER TABLE parts_few ALTER id SET DEFAULT nextval('few');
+	CREATE SEQUENCE never; ALTER TABLE parts_many ALTER id SET DEFAULT nextval('never');
+	GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader; GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO reader});
+put_rows($_, 5, 'old') foreach qw(reset swapped parts parts_few);
+foreach my $table (qw(reset swapped parts))
+{
+	foreign_table($target, $table);
+	as_loader($target, "SELECT incload_create_job('$table', 'src.$table', 'dw.$table', 'upsert', 'id', '{id}'); SELECT incload_run('$table')");
+}
+
+$source->safe_psql('postgres', 'DELETE FROM reset; ALTER SEQUENCE reset_id_seq RESTART');
+put_rows('reset', 3, 'new');
+stops('reset', 'source_changed', qr/watermark of source src.reset went backwards/, 'a sequence that is reset, beside one that is not');
+
+$source->safe_psql('postgres', q{ALTER TABLE swapped ALTER id SET DEFAULT nextval('lower')});
+put_rows('swapped', 3, 'new');
+stops('swapped', 'source_changed', qr/sequence of source src.swapped went backwards.*given out 3 as the last id, and everything up to 1005/s, 'another sequence, beside the one that the table still owns');
+as_loader($target, q{SELECT incload_accept_source('swapped'); SELECT incload_run('swapped')});
+put_rows('swapped', 2, 'newer');
+run_jobs('swapped');
+has_all('swapped', 'swapped', 'accepted');
+
+put_rows('parts_few', 3, 'new');
+put_rows('parts', 3, 'new');
+run_jobs('parts');
+has_all('parts', 'parts', 'a partition with ids of its own');
+is(as_loader($target, q{SELECT bound FROM incload.checkpoint WHERE job = 'parts'}), '8', 'the sequence that is furthest behind tells, and none that was never used');
+
+# a number that no sequence feeds, of a table here, to which the transaction of the run itself goes on to write
+as_loader($target, q{CREATE TABLE dw.plain (id int PRIMARY KEY, v text); SELECT incload_create_job('own', 'dw.plain', 'dw.own', 'append', 'id', '{id}');
+	BEGIN; INSERT INTO dw.plain VALUES (2, 'taken last'); SELECT incload_run('own'); SELECT incload_run('own'); INSERT INTO dw.plain VALUES (1, 'taken first'); COMMIT;
+	SELECT incload_run('own'); INSERT INTO dw.plain VALUES (3, 'next'); SELECT incload_run('own')});
+is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.own; SELECT bound, noted_bounds FROM incload.checkpoint WHERE job = 'own'}),
+	"1 2 3\n3|[]", 'a transaction that goes on to write after its run loses nothing, and is waited for no longer than it lasts');
+as_loader($target, q{BEGIN; INSERT INTO dw.plain VALUES (9, 'ahead'); SELECT incload_run('own'); COMMIT});
+is(as_loader($target, q{SELECT held_back_by LIKE 'pid %, which ran the job, since %' FROM incload.checkpoint WHERE job = 'own'}), 't', 'and it is named');
 
 #
 # the target is not what it was
