@@ -51,7 +51,12 @@
 /* the watermark, and the fallback for rows without one */
 #define MAX_TRACKS 2
 
-/* the n-th of an epoch's parts (witness.c), from 0 */
+/* parts of an epoch (witness.c) */
+#define EPOCH_SERVER 0
+#define EPOCH_TIMELINE 1
+#define EPOCH_RELATION 5
+
+/* the n-th of an epoch's parts, from 0 */
 static char *
 epoch_part(const char *epoch, int n)
 {
@@ -70,8 +75,8 @@ static void
 accept_timeline(Horizon *horizon, const Job *job, const Checkpoint *checkpoint,
 				const SourceState *state)
 {
-	char	   *was = epoch_part(checkpoint->epoch, 1);
-	char	   *is = epoch_part(state->epoch, 1);
+	char	   *was = epoch_part(checkpoint->epoch, EPOCH_TIMELINE);
+	char	   *is = epoch_part(state->epoch, EPOCH_TIMELINE);
 
 	if (strcmp(was, is) == 0)
 		return;
@@ -89,6 +94,32 @@ accept_timeline(Horizon *horizon, const Job *job, const Checkpoint *checkpoint,
 }
 
 /*
+ * Another table of the same server: it was dropped and made again, or one that
+ * was made beside it has taken its name, or the foreign server leads to another
+ * database. Its rows may be older than the checkpoint, and nobody would read them.
+ */
+static void
+accept_relation(Horizon *horizon, const Job *job, const Checkpoint *checkpoint,
+				const SourceState *state)
+{
+	char	   *was = epoch_part(checkpoint->epoch, EPOCH_RELATION);
+	char	   *is = epoch_part(state->epoch, EPOCH_RELATION);
+
+	if (strcmp(was, is) == 0)
+		return;
+	if (job->key == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("source %s of job \"%s\" is another table than before", job->source_name, job->name),
+				 errdetail("It was dropped and created again, or another one has taken its name, and without a key nothing can be read again to see what is new."),
+				 errhint("SELECT incload_accept_source(%s) goes on from the checkpoint; SELECT incload_refresh(%s) loads it anew.",
+						 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
+	horizon->reread = true;
+	catalog_event_once(job, "source_replaced", is,
+					   "the source is another table than before, of the same name: everything is read again");
+}
+
+/*
  * Is this the server that the checkpoint was made for? Another one has other
  * rows below the checkpoint, and nobody would ever read them.
  */
@@ -101,8 +132,8 @@ require_same_server(Horizon *horizon, const Job *job, const Checkpoint *checkpoi
 
 	if (checkpoint->epoch == NULL)
 		return;
-	was = epoch_part(checkpoint->epoch, 0);
-	is = epoch_part(state->epoch, 0);
+	was = epoch_part(checkpoint->epoch, EPOCH_SERVER);
+	is = epoch_part(state->epoch, EPOCH_SERVER);
 	if (strcmp(was, is) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -111,6 +142,7 @@ require_same_server(Horizon *horizon, const Job *job, const Checkpoint *checkpoi
 				 errhint("If it has the same rows, as after an upgrade, SELECT incload_accept_source(%s) goes on with it; SELECT incload_refresh(%s) loads it anew.",
 						 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 	accept_timeline(horizon, job, checkpoint, state);
+	accept_relation(horizon, job, checkpoint, state);
 }
 
 /* has a sequence, whose numbers a smaller type may not hold, given out a watermark or more? */

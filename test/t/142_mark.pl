@@ -215,7 +215,7 @@ reads_nothing('after the tie', 'tie');
 sub forget_restart
 {
 	run_job('probe');
-	$target->safe_psql('postgres', q{UPDATE incload.checkpoint_store c SET epoch = p.epoch FROM incload.checkpoint_store p, incload.job_store j, incload.job_store k
+	$target->safe_psql('postgres', q{UPDATE incload.checkpoint_store c SET epoch = regexp_replace(p.epoch, '[^/]*$', substring(c.epoch FROM '[^/]*$')) FROM incload.checkpoint_store p, incload.job_store j, incload.job_store k
 		WHERE c.job_id = j.job_id AND j.job = 'strip' AND p.job_id = k.job_id AND k.job = 'probe'});
 	return;
 }

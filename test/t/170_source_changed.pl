@@ -301,6 +301,26 @@ is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.own
 as_loader($target, q{BEGIN; INSERT INTO dw.plain VALUES (9, 'ahead'); SELECT incload_run('own'); COMMIT});
 is(as_loader($target, q{SELECT held_back_by LIKE 'pid %, which ran the job, since %' FROM incload.checkpoint WHERE job = 'own'}), 't', 'and it is named');
 
+# another table takes the source's name, with rows that are older than the checkpoint
+$source->safe_psql('postgres', q{
+	CREATE TABLE renamed (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL);
+	CREATE TABLE renamed_next (LIKE renamed INCLUDING ALL);
+	INSERT INTO renamed SELECT i, 'first', now() - interval '1 min' FROM generate_series(1, 5) i;
+	INSERT INTO renamed_next SELECT i, 'second', now() - interval '3 hours' FROM generate_series(1, 8) i});
+foreign_table($target, 'renamed');
+as_loader($target, q{
+	SELECT incload_create_job('renamed', 'src.renamed', 'dw.renamed', 'upsert', 'updated_at', '{id}');
+	CREATE TABLE dw.renamed_log (LIKE src.renamed);
+	SELECT incload_create_job('renamed_log', 'src.renamed', 'dw.renamed_log', 'append', 'updated_at', '{}')});
+run_jobs(qw(renamed renamed_log));
+$source->safe_psql('postgres', 'ALTER TABLE renamed RENAME TO renamed_old; ALTER TABLE renamed_next RENAME TO renamed');
+run_jobs('renamed');
+has_all('renamed', 'renamed', 'another table of the same name');
+is(events('renamed', 'source_replaced'), '1|ticket|0', 'that is an event');
+stops('renamed_log', 'source_changed', qr/source src.renamed of job "renamed_log" is another table than before.*incload_accept_source.*incload_refresh/s, 'without a key');
+as_loader($target, q{SELECT incload_refresh('renamed_log')});
+has_all('renamed_log', 'renamed', 'until it is refreshed');
+
 #
 # the target is not what it was
 #
