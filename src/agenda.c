@@ -149,11 +149,14 @@ agenda_forgive(int64 job_id)
  * to have run since this job ran last.
  */
 static const char due_query[] =
+"WITH busy AS MATERIALIZED (SELECT unnest($2::bigint[]) AS job_id),"
+" owners AS MATERIALIZED (SELECT b.owner, count(*) AS busy FROM busy JOIN incload.job_store b USING (job_id) GROUP BY b.owner)"
 "SELECT due.job_id, due.job, due.owner, due.attempt, due.next_run_at, due.skip FROM ("
 "SELECT s.job_id, j.job, j.owner, s.attempt, s.next_run_at, d.skip,"
 "  row_number() OVER (PARTITION BY j.owner ORDER BY s.next_run_at, s.job_id)"
-"   + (SELECT count(*) FROM incload.job_store b WHERE b.owner = j.owner AND b.job_id = ANY ($2::bigint[])) AS turn"
+"   + coalesce(o.busy, 0) AS turn"
 " FROM incload.schedule_store s JOIN incload.job_store j USING (job_id)"
+" LEFT JOIN owners o ON o.owner = j.owner"
 " LEFT JOIN LATERAL ("
 "  SELECT bool_or(v.verdict = 'wait') AS must_wait,"
 "    min('job \"' || v.name || '\"' || v.verdict) FILTER (WHERE v.verdict NOT IN ('go', 'wait')) AS skip FROM ("
@@ -174,7 +177,7 @@ static const char due_query[] =
 "    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'"
 "    AND u.started_at > coalesce(s.last_run_at, '-infinity')"
 "    ORDER BY u.run_id DESC LIMIT 1) r ON ps.job_id IS NULL) v) d ON j.options ? 'depends_on'"
-" WHERE s.next_run_at <= now() AND j.enabled AND s.job_id <> ALL ($2::bigint[])"
+" WHERE s.next_run_at <= now() AND j.enabled AND s.job_id NOT IN (SELECT b.job_id FROM busy b)"
 "  AND d.must_wait IS NOT TRUE) due"
 " ORDER BY due.turn, due.next_run_at, due.job_id LIMIT $1::bigint";
 
@@ -182,7 +185,7 @@ List *
 agenda_due(int limit, const char *busy)
 {
 	const char *params[2] = {psprintf("%d", limit), busy};
-	TextRows   *rows = catalog_query(due_query, 2, params);
+	TextRows   *rows = catalog_query_once(due_query, 2, params);
 	List	   *list = NIL;
 
 	for (int r = 0; r < rows->nrows; r++)
@@ -204,7 +207,7 @@ agenda_due(int limit, const char *busy)
 TimestampTz
 agenda_next(void)
 {
-	TextRows   *rows = catalog_query("SELECT s.next_run_at FROM incload.schedule_store s"
+	TextRows   *rows = catalog_query_once("SELECT s.next_run_at FROM incload.schedule_store s"
 									 " JOIN incload.job_store j USING (job_id)"
 									 " WHERE j.enabled AND s.next_run_at > now()"
 									 " ORDER BY s.next_run_at LIMIT 1", 0, NULL);

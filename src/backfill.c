@@ -147,7 +147,7 @@ backfill_tell_end(const Job *job)
 TextRows *
 backfill_due(void)
 {
-	return catalog_query("SELECT j.job_id, j.job, j.owner,"
+	return catalog_query_once("SELECT j.job_id, j.job, j.owner,"
 						 " least(count(*), coalesce((j.options->>'parallel')::bigint, 1))"
 						 " FROM incload.batch_window_store w JOIN incload.job_store j USING (job_id)"
 						 " WHERE w.state = 'pending' AND w.not_before <= now() AND j.enabled"

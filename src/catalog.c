@@ -91,6 +91,22 @@ catalog_query(const char *sql, int nparams, const char *const *params)
 	return rows;
 }
 
+TextRows *
+catalog_query_once(const char *sql, int nparams, const char *const *params)
+{
+	RoleBracket bracket;
+	MemoryContext context = CurrentMemoryContext;
+	TextRows   *rows;
+
+	role_enter_catalog(&bracket);
+	SPI_connect();
+	kept_plan_execute_once(sql, nparams, params);
+	rows = text_rows_from_spi(context);
+	SPI_finish();
+	role_leave(&bracket);
+	return rows;
+}
+
 Datum
 catalog_query_row(const char *sql, int nparams, const char *const *params)
 {

@@ -38,6 +38,9 @@ typedef struct CheckpointRow
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
+/* the same, planned for this time; see kept_plan.h */
+extern TextRows *catalog_query_once(const char *sql, int nparams, const char *const *params);
+
 /* plans a statement that will be asked later; sooner or later, each has to be planned once a session */
 extern void catalog_prepare(const char *sql, int nparams);
 

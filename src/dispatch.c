@@ -59,9 +59,11 @@ static MemoryContext own_context;
 static MemoryContext queue_context;
 static List *started_runs = NIL;	/* of Started * */
 static List *queue = NIL;		/* of DueJob * */
-static TimestampTz next_fill = 0;
+static TimestampTz next_fill = 0;	/* what is in it then is too old */
+static bool was_full = false;	/* there was more than it holds */
 static TimestampTz next_due = 0;
 static TimestampTz next_complaint = 0;
+static bool wants_backfills = false;	/* it is time to look for windows */
 
 void
 dispatch_begin(MemoryContext context)
@@ -298,14 +300,16 @@ static void
 fill_queue(const Usage *usage)
 {
 	MemoryContext old;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now;
 
 	MemoryContextReset(queue_context);
 	old = MemoryContextSwitchTo(queue_context);
 	queue = agenda_due(QUEUE_LENGTH, usage->busy);
 	MemoryContextSwitchTo(old);
-	/* more than that: at once when these are gone */
-	next_fill = list_length(queue) == QUEUE_LENGTH ? now : TimestampTzPlusMilliseconds(now, incload_naptime);
+	wants_backfills = true;
+	now = GetCurrentTimestamp();
+	was_full = list_length(queue) == QUEUE_LENGTH;
+	next_fill = TimestampTzPlusMilliseconds(now, incload_naptime);
 	next_due = agenda_next();
 }
 
@@ -317,7 +321,7 @@ start_due_jobs(Usage *usage)
 	List	   *waiting = NIL;
 	MemoryContext old;
 
-	if (next_fill <= now || (queue == NIL && next_due <= now))
+	if (next_fill <= now || (queue == NIL && (was_full || next_due <= now)))
 		fill_queue(usage);
 	old = MemoryContextSwitchTo(queue_context);
 	while (queue != NIL && usage->working < incload_max_workers)
@@ -397,6 +401,7 @@ follow_started(void)
 		}
 		started->is_over = state == TASK_DONE ||
 			(state == TASK_GONE && guarded(settle_lost, &started->due, false));
+		wants_backfills |= started->is_over && started->due.is_backfill;
 	}
 }
 
@@ -411,10 +416,14 @@ dispatch_look(void)
 	/* somebody else's runner that has nothing to do makes room for the next look */
 	if (!start_due_jobs(&usage))
 		slot_dismiss_one();
-	start_backfills(&usage);
+	if (wants_backfills)
+		start_backfills(&usage);
+	wants_backfills = false;
 	next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), incload_naptime);
 	/* with a queue, a runner that becomes free wakes us */
-	return queue == NIL ? Min(next, Min(next_fill, next_due)) : next;
+	if (queue != NIL)
+		return next;
+	return was_full ? GetCurrentTimestamp() : Min(next, Min(next_fill, next_due));
 }
 
 void

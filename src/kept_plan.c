@@ -95,6 +95,33 @@ find_plan(const char *sql, int nparams)
 	return plan;
 }
 
+static void
+take_params(int nparams, const char *const *params, Datum *values, char *nulls)
+{
+	Assert(nparams <= MAX_PARAMS);
+	for (int i = 0; i < nparams; i++)
+	{
+		nulls[i] = params[i] ? ' ' : 'n';
+		values[i] = params[i] ? CStringGetTextDatum(params[i]) : (Datum) 0;
+	}
+}
+
+void
+kept_plan_execute_once(const char *sql, int nparams, const char *const *params)
+{
+	Datum		values[MAX_PARAMS];
+	char		nulls[MAX_PARAMS];
+	Oid			types[MAX_PARAMS];
+	int			code;
+
+	take_params(nparams, params, values, nulls);
+	for (int i = 0; i < nparams; i++)
+		types[i] = TEXTOID;
+	code = SPI_execute_with_args(sql, nparams, types, values, nulls, false, 0);
+	if (code < 0)
+		elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(code));
+}
+
 void
 kept_plan_execute(const char *sql, int nparams, const char *const *params)
 {
@@ -102,12 +129,7 @@ kept_plan_execute(const char *sql, int nparams, const char *const *params)
 	char		nulls[MAX_PARAMS];
 	int			code;
 
-	Assert(nparams <= MAX_PARAMS);
-	for (int i = 0; i < nparams; i++)
-	{
-		nulls[i] = params[i] ? ' ' : 'n';
-		values[i] = params[i] ? CStringGetTextDatum(params[i]) : (Datum) 0;
-	}
+	take_params(nparams, params, values, nulls);
 	code = SPI_execute_plan(find_plan(sql, nparams), values, nulls, false, 0);
 	if (code < 0)
 		elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(code));

@@ -14,6 +14,9 @@
  */
 extern void kept_plan_execute(const char *sql, int nparams, const char *const *params);
 
+/* the same, planned for this time: for what would be planned badly before its tables have filled */
+extern void kept_plan_execute_once(const char *sql, int nparams, const char *const *params);
+
 /* plans it for later */
 extern void kept_plan_prepare(const char *sql, int nparams);
 
