@@ -177,15 +177,15 @@ static const char due_query[] =
 "    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'"
 "    AND u.started_at > coalesce(s.last_run_at, '-infinity')"
 "    ORDER BY u.run_id DESC LIMIT 1) r ON ps.job_id IS NULL) v) d ON j.options ? 'depends_on'"
-" WHERE s.next_run_at <= now() AND j.enabled AND s.job_id NOT IN (SELECT b.job_id FROM busy b)"
+" WHERE s.next_run_at <= now() + $3::bigint * interval '1 ms' AND j.enabled AND s.job_id NOT IN (SELECT b.job_id FROM busy b)"
 "  AND d.must_wait IS NOT TRUE) due"
 " ORDER BY due.turn, due.next_run_at, due.job_id LIMIT $1::bigint";
 
 List *
-agenda_due(int limit, const char *busy)
+agenda_due(int limit, int ahead_ms, const char *busy)
 {
-	const char *params[2] = {psprintf("%d", limit), busy};
-	TextRows   *rows = catalog_query_once(due_query, 2, params);
+	const char *params[3] = {psprintf("%d", limit), busy, psprintf("%d", ahead_ms)};
+	TextRows   *rows = catalog_query_once(due_query, 3, params);
 	List	   *list = NIL;
 
 	for (int r = 0; r < rows->nrows; r++)
@@ -198,21 +198,11 @@ agenda_due(int limit, const char *busy)
 		due->owner_name = v[2];
 		due->attempt = atoi(v[3]);
 		due->next_run_at = v[4];
+		due->at = parse_time(v[4]);
 		due->skip = v[5];
 		list = lappend(list, due);
 	}
 	return list;
-}
-
-TimestampTz
-agenda_next(void)
-{
-	TextRows   *rows = catalog_query_once("SELECT s.next_run_at FROM incload.schedule_store s"
-									 " JOIN incload.job_store j USING (job_id)"
-									 " WHERE j.enabled AND s.next_run_at > now()"
-									 " ORDER BY s.next_run_at LIMIT 1", 0, NULL);
-
-	return rows->nrows ? parse_time(rows->value[0][0]) : DT_NOEND;
 }
 
 /* retries come further and further apart, and not all at once after a server came back */

@@ -23,6 +23,7 @@ typedef struct DueJob
 	char	   *owner_name;
 	int			attempt;
 	char	   *next_run_at;	/* as it was: what changes it is the outcome */
+	TimestampTz at;				/* the same */
 	bool		is_backfill;	/* it has windows to load, and is on no agenda for that */
 	char	   *skip;			/* why its run is left out; NULL: it is not */
 } DueJob;
@@ -50,14 +51,11 @@ extern void agenda_require_order(const Job *job);
 extern void agenda_forgive(int64 job_id);
 
 /*
- * At most "limit" jobs that are due and not among "busy" (an array in text form
- * of job_id): each owner in turn, whoever waits longest first. A job that depends on
- * one whose run of this round is still to come is not due yet.
+ * At most "limit" jobs that are due now or within so many milliseconds, and not among
+ * "busy" (an array in text form of job_id): each owner in turn, whoever waits longest
+ * first. A job that depends on one whose run of this round is still to come is not due yet.
  */
-extern List *agenda_due(int limit, const char *busy);
-
-/* when the next job is due after now, DT_NOEND for never */
-extern TimestampTz agenda_next(void);
+extern List *agenda_due(int limit, int ahead_ms, const char *busy);
 
 /*
  * The outcome of a scheduled run: when the next one is, be it a retry, and

@@ -61,7 +61,6 @@ static List *started_runs = NIL;	/* of Started * */
 static List *queue = NIL;		/* of DueJob * */
 static TimestampTz next_fill = 0;	/* what is in it then is too old */
 static bool was_full = false;	/* there was more than it holds */
-static TimestampTz next_due = 0;
 static TimestampTz next_complaint = 0;
 static bool wants_backfills = false;	/* it is time to look for windows */
 
@@ -304,43 +303,46 @@ fill_queue(const Usage *usage)
 
 	MemoryContextReset(queue_context);
 	old = MemoryContextSwitchTo(queue_context);
-	queue = agenda_due(QUEUE_LENGTH, usage->busy);
+	queue = agenda_due(QUEUE_LENGTH, incload_naptime, usage->busy);
 	MemoryContextSwitchTo(old);
 	wants_backfills = true;
 	now = GetCurrentTimestamp();
 	was_full = list_length(queue) == QUEUE_LENGTH;
 	next_fill = TimestampTzPlusMilliseconds(now, incload_naptime);
-	next_due = agenda_next();
 }
 
-/* starts what is due as long as there is room; false where there is none left */
+/* starts what is due as long as there is room; false where there is none left. "next": when another one is due */
 static bool
-start_due_jobs(Usage *usage)
+start_due_jobs(Usage *usage, TimestampTz *next)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	bool		has_room = true;
 	List	   *waiting = NIL;
-	MemoryContext old;
+	ListCell   *lc;
 
-	if (next_fill <= now || (queue == NIL && (was_full || next_due <= now)))
+	if (next_fill <= now || (queue == NIL && was_full))
 		fill_queue(usage);
-	old = MemoryContextSwitchTo(queue_context);
-	while (queue != NIL && usage->working < incload_max_workers)
+	foreach(lc, queue)
 	{
-		DueJob	   *due = linitial(queue);
+		DueJob	   *due = lfirst(lc);
+		MemoryContext old;
 
-		queue = list_delete_first(queue);
-		MemoryContextSwitchTo(old);
+		if (due->at > now)
+			*next = Min(*next, due->at);
+		else if (usage->working < incload_max_workers && guarded(settle_without_runner, due, true))
+			continue;
 		/* what cannot be started may be another owner's turn, whose runner is free */
-		if (!guarded(settle_without_runner, due, true) && !start_job(due, usage))
-		{
-			MemoryContextSwitchTo(queue_context);
-			waiting = lappend(waiting, due);
-		}
-		MemoryContextSwitchTo(queue_context);
+		else if (usage->working < incload_max_workers && start_job(due, usage))
+			continue;
+		else
+			has_room = false;
+		old = MemoryContextSwitchTo(queue_context);
+		waiting = lappend(waiting, due);
+		MemoryContextSwitchTo(old);
 	}
-	queue = list_concat(waiting, queue);
-	MemoryContextSwitchTo(old);
-	return queue == NIL;
+	list_free(queue);
+	queue = waiting;
+	return has_room;
 }
 
 /* how many runners load windows of a job's backfill */
@@ -408,22 +410,19 @@ follow_started(void)
 TimestampTz
 dispatch_look(void)
 {
-	TimestampTz next;
+	TimestampTz next = DT_NOEND;
 	Usage		usage;
 
 	follow_started();
 	usage = look_at_slots();
 	/* somebody else's runner that has nothing to do makes room for the next look */
-	if (!start_due_jobs(&usage))
+	if (!start_due_jobs(&usage, &next))
 		slot_dismiss_one();
 	if (wants_backfills)
 		start_backfills(&usage);
 	wants_backfills = false;
-	next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), incload_naptime);
-	/* with a queue, a runner that becomes free wakes us */
-	if (queue != NIL)
-		return next;
-	return was_full ? GetCurrentTimestamp() : Min(next, Min(next_fill, next_due));
+	/* who waits for a runner is started when one becomes free, which wakes us */
+	return queue == NIL && was_full ? GetCurrentTimestamp() : Min(next, next_fill);
 }
 
 void

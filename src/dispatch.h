@@ -2,9 +2,9 @@
  * dispatch.h
  *		A scheduler's jobs on their way to runners.
  *
- * What is due is read from the agenda into a queue, each owner in turn, once a
- * naptime or when the queue is empty; a runner that becomes free takes the next of the
- * queue, and asks no table for it.
+ * What is due now or will be before the next time is read from the agenda into a
+ * queue, each owner in turn, once a naptime. What of it is due is given to a runner
+ * that is free, and no table is asked for it.
  */
 #ifndef INCLOAD_DISPATCH_H
 #define INCLOAD_DISPATCH_H
