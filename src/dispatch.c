@@ -301,6 +301,7 @@ fill_queue(const Usage *usage)
 	MemoryContext old;
 	TimestampTz now;
 
+	queue = NIL;
 	MemoryContextReset(queue_context);
 	old = MemoryContextSwitchTo(queue_context);
 	queue = agenda_due(QUEUE_LENGTH, incload_naptime, usage->busy);
@@ -320,7 +321,9 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 	List	   *waiting = NIL;
 	ListCell   *lc;
 
-	if (next_fill <= now || (queue == NIL && was_full))
+	/* further away than it was set: the clock was set back */
+	if (next_fill <= now || next_fill > TimestampTzPlusMilliseconds(now, incload_naptime) ||
+		(queue == NIL && was_full))
 		fill_queue(usage);
 	foreach(lc, queue)
 	{
@@ -442,4 +445,7 @@ dispatch_end_look(bool has_committed)
 			((Started *) lfirst(lc))->is_over = false;
 	}
 	list_free(over);
+	/* what of the queue was started is not known */
+	if (!has_committed)
+		next_fill = 0;
 }

@@ -110,7 +110,7 @@ void
 kept_plan_execute_once(const char *sql, int nparams, const char *const *params)
 {
 	Datum		values[MAX_PARAMS];
-	char		nulls[MAX_PARAMS];
+	char		nulls[MAX_PARAMS] = {0};
 	Oid			types[MAX_PARAMS];
 	int			code;
 
@@ -126,7 +126,7 @@ void
 kept_plan_execute(const char *sql, int nparams, const char *const *params)
 {
 	Datum		values[MAX_PARAMS];
-	char		nulls[MAX_PARAMS];
+	char		nulls[MAX_PARAMS] = {0};
 	int			code;
 
 	take_params(nparams, params, values, nulls);

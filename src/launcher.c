@@ -268,7 +268,8 @@ incload_launcher_main(Datum arg)
 		TimestampTz now = GetCurrentTimestamp();
 		ListCell   *lc;
 
-		if (now >= next_lookup || news != slots_news())
+		if (now >= next_lookup || next_lookup > TimestampTzPlusMilliseconds(now, LOOK_EVERY_MS) ||
+			news != slots_news())
 		{
 			look_up_databases(CurrentMemoryContext);
 			news = slots_news();
@@ -279,7 +280,7 @@ incload_launcher_main(Datum arg)
 			keep(lfirst(lc), &now);
 		drop_unwanted();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 TimestampDifferenceMilliseconds(GetCurrentTimestamp(), now),
+						 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), now), LOOK_EVERY_MS),
 						 incload_wait_event_idle());
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();

@@ -183,7 +183,7 @@ incload_scheduler_main(Datum arg)
 			leave(END_NO_EXTENSION);
 		if (!ShutdownRequestPending && !slot_mine().leave)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next),
+							 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)),
 							 incload_wait_event_idle());
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
