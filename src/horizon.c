@@ -592,6 +592,22 @@ horizon_foresee(Source *source, const Job *job)
 						TYPCATEGORY_NUMERIC);
 }
 
+/*
+ * Without a key, rows ahead of the clock wait until the clock has come so far, and
+ * those that it never reaches wait for ever. They are not read, so they are looked for.
+ */
+static void
+note_waiting_future(Source *source, const Job *job, const Track *track, const Bound *future)
+{
+	Bound		no_limit = {0};
+	Bound		newest = newest_bound(source, job, track, &no_limit);
+
+	if (newest.is_set && bound_compare(track->type, &newest, future) > 0)
+		catalog_event_once(job, "future_watermark", watermark_print(track->type, newest.value),
+						   psprintf("rows have a watermark ahead of the source's clock, up to %s: without a key they are loaded once the clock has come so far",
+									watermark_print(track->type, newest.value)));
+}
+
 Horizon *
 horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
 				bool is_full)
@@ -630,6 +646,8 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 									   job_lookback(job, track->type->kind));
 	horizon->future = clock_limit(source, track->type, horizon->source_clock,
 								  job->options->future_guard);
+	if (shape->nkeys == 0 && horizon->future.is_set)
+		note_waiting_future(source, job, track, &horizon->future);
 	if (list_length(tracks) > 1)
 	{
 		track = lsecond(tracks);

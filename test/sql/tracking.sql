@@ -270,6 +270,12 @@ SELECT job, code, details->>'cause' AS cause FROM incload.event WHERE job LIKE '
 INSERT INTO ahead SELECT 6, t, t AT TIME ZONE 'UTC', t FROM (SELECT now()) n (t);
 SELECT j.job, r.rows_inserted FROM incload.job j, LATERAL incload_run(j.job) r WHERE j.job LIKE 'tr\_ahead%' ORDER BY 1;
 SELECT count(*) FROM incload.event WHERE job LIKE 'tr\_ahead%' AND code = 'future_watermark';
+-- without a key, what is ahead of the clock is not read yet, and told of all the same
+CREATE TABLE ahead_log (id int, at timestamptz);
+SELECT job FROM incload_create_job('tr_log', 'ahead', 'ahead_log', 'append', 'at', '{}', options => '{"columns": ["id", "at"], "settle": "1 ms"}');
+SELECT rows_inserted < 4 AS waits FROM incload_run('tr_log');
+SELECT rows_inserted < 4 AS waits FROM incload_run('tr_log');
+SELECT severity, message FROM incload.event WHERE job = 'tr_log' AND code = 'future_watermark';
 -- a wider guard takes the one of 50 hours for the present
 SELECT (incload_alter_job('tr_ahead_at', options => '{"future_guard": "10 days"}')).job_id IS NOT NULL;
 SELECT rows_read FROM incload_run('tr_ahead_at');
