@@ -312,12 +312,12 @@ fill_queue(const Usage *usage)
 	next_fill = TimestampTzPlusMilliseconds(now, incload_naptime);
 }
 
-/* starts what is due as long as there is room; false where there is none left. "next": when another one is due */
-static bool
+/* starts what is due as long as there is room. "next": when another one is due */
+static void
 start_due_jobs(Usage *usage, TimestampTz *next)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	bool		has_room = true;
+	bool		wants_room = false;
 	List	   *waiting = NIL;
 	ListCell   *lc;
 
@@ -335,17 +335,21 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 		else if (usage->working < incload_max_workers && guarded(settle_without_runner, due, true))
 			continue;
 		/* what cannot be started may be another owner's turn, whose runner is free */
-		else if (usage->working < incload_max_workers && start_job(due, usage))
-			continue;
-		else
-			has_room = false;
+		else if (usage->working < incload_max_workers)
+		{
+			if (start_job(due, usage))
+				continue;
+			/* somebody else's runner that has nothing to do is in the way, until the next look */
+			if (!wants_room)
+				slot_dismiss_one(MyDatabaseId, get_role_oid(due->owner_name, true));
+			wants_room = true;
+		}
 		old = MemoryContextSwitchTo(queue_context);
 		waiting = lappend(waiting, due);
 		MemoryContextSwitchTo(old);
 	}
 	list_free(queue);
 	queue = waiting;
-	return has_room;
 }
 
 /* how many runners load windows of a job's backfill */
@@ -418,9 +422,7 @@ dispatch_look(void)
 
 	follow_started();
 	usage = look_at_slots();
-	/* somebody else's runner that has nothing to do makes room for the next look */
-	if (!start_due_jobs(&usage, &next))
-		slot_dismiss_one();
+	start_due_jobs(&usage, &next);
 	if (wants_backfills)
 		start_backfills(&usage);
 	wants_backfills = false;

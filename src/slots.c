@@ -360,7 +360,7 @@ slot_retire(void)
 }
 
 void
-slot_dismiss_one(void)
+slot_dismiss_one(Oid database, Oid owner)
 {
 	Slot	   *oldest = NULL;
 
@@ -369,7 +369,9 @@ slot_dismiss_one(void)
 	{
 		Slot	   *slot = &shared->slot[i];
 
+		/* one of his own takes the job by itself */
 		if (slot->kind == SLOT_RUNNER && slot->state == SLOT_IDLE &&
+			(slot->database != database || slot->owner != owner) &&
 			(oldest == NULL || slot->since < oldest->since))
 			oldest = slot;
 	}

@@ -116,8 +116,8 @@ extern void slot_set_end(SlotEnd end);
 extern bool slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref);
 /* a runner that waits too long: false if it was given a task in this very moment */
 extern bool slot_retire(void);
-/* tells an idle runner of somebody else's to make room */
-extern void slot_dismiss_one(void);
+/* tells an idle runner to make room for one of this owner's in this database */
+extern void slot_dismiss_one(Oid database, Oid owner);
 
 /* is a runner at work at the job, or about to be? */
 extern bool slot_has_job(Oid database, int64 job_id);

@@ -68,8 +68,9 @@ foreach my $job (sort keys %jobs)
 }
 $source->safe_psql('postgres', $late{public});
 as_loader($target, $late{src} . $run_all);
-is(as_loader($target, join(' UNION ALL ', map { "SELECT '$_', string_agg(id::text, ' ' ORDER BY id) FROM dw.$_" } sort keys %jobs)),
-	join("\n", map { "$_|1 2 10" } sort keys %jobs), 'what is within the lookback arrives, and nothing below');
+# (a parallel plan gives the parts of UNION ALL in any order)
+is(join("\n", sort split(/\n/, as_loader($target, join(' UNION ALL ', map { "SELECT '$_', string_agg(id::text, ' ' ORDER BY id) FROM dw.$_" } sort keys %jobs)))),
+	join("\n", sort map { "$_|1 2 10" } keys %jobs), 'what is within the lookback arrives, and nothing below');
 # a refresh finds the rest
 as_loader($target, join('', map { "SELECT incload_refresh('$_');" } sort keys %jobs));
 is(as_loader($target, join(' UNION ALL ', map { "SELECT '$_' FROM dw.$_ HAVING count(*) <> 5" } sort keys %jobs)), '', 'a refresh brings what is older');
