@@ -23,6 +23,7 @@
 #include "catalog.h"
 #include "history.h"
 #include "schedule.h"
+#include "watermark.h"
 
 /* a retry is no further away than this */
 #define LONGEST_DELAY_MS (15 * 60 * 1000)
@@ -31,22 +32,9 @@
 #define ORDER_LOCK_CLASS 74
 
 static char *
-number(int64 value)
-{
-	return psprintf(INT64_FORMAT, value);
-}
-
-static char *
 time_text(TimestampTz at)
 {
 	return pstrdup(timestamptz_to_str(at));
-}
-
-static TimestampTz
-parse_time(const char *text)
-{
-	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
-												   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
 char *
@@ -62,7 +50,7 @@ agenda_schedule(const char *schedule)
 void
 agenda_enter(const Job *job)
 {
-	const char *params[4] = {number(job->id)};
+	const char *params[4] = {catalog_number(job->id)};
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz anchor;
 	TimestampTz planned;
@@ -136,7 +124,7 @@ agenda_require_order(const Job *job)
 void
 agenda_forgive(int64 job_id)
 {
-	const char *params[1] = {number(job_id)};
+	const char *params[1] = {catalog_number(job_id)};
 
 	catalog_query("UPDATE incload.schedule_store SET attempt = 1, failures = 0"
 				  " WHERE job_id = $1::bigint", 1, params);
@@ -198,7 +186,7 @@ agenda_due(int limit, int ahead_ms, const char *busy)
 		due->owner_name = v[2];
 		due->attempt = atoi(v[3]);
 		due->next_run_at = v[4];
-		due->at = parse_time(v[4]);
+		due->at = instant_parse(v[4]);
 		due->skip = v[5];
 		list = lappend(list, due);
 	}
@@ -224,8 +212,8 @@ plan_next(const Job *job, const char *anchor, const char *planned, const char **
 {
 	Schedule   *schedule = schedule_parse(job->schedule);
 	int64		spread = schedule_spread(schedule, job->id);
-	TimestampTz next = schedule_next(schedule, parse_time(anchor),
-									 Max(parse_time(planned), GetCurrentTimestamp() - spread));
+	TimestampTz next = schedule_next(schedule, instant_parse(anchor),
+									 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
 
 	params[0] = time_text(next);
 	params[1] = time_text(next + spread);
@@ -247,7 +235,7 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 		[RUN_SUCCEEDED] = "succeeded", [RUN_CANCELLED] = "cancelled", [RUN_SKIPPED] = "skipped",
 		[RUN_FAILED_PASSING] = "failed", [RUN_FAILED_DEAD] = "failed", [RUN_FAILED_LASTING] = "failed",
 	};
-	const char *params[7] = {number(job->id)};
+	const char *params[7] = {catalog_number(job->id)};
 	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures FROM incload.schedule_store"
 									 " WHERE job_id = $1::bigint FOR UPDATE", 1, params);
 	int			attempt;
@@ -288,7 +276,7 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 void
 agenda_settle_lost(const DueJob *due)
 {
-	const char *params[2] = {number(due->job_id), due->next_run_at};
+	const char *params[2] = {catalog_number(due->job_id), due->next_run_at};
 	TextRows   *rows;
 	Job		   *job = catalog_find_job(due->name);
 
@@ -310,6 +298,6 @@ agenda_settle_dead(void)
 		Job		   *job = catalog_find_job_by_id(strtoll(rows->value[r][0], NULL, 10));
 
 		if (job && rows->value[r][1][0] == 't')
-			agenda_settle(job, RUN_FAILED_DEAD, parse_time(rows->value[r][2]), "the server ended during the run");
+			agenda_settle(job, RUN_FAILED_DEAD, instant_parse(rows->value[r][2]), "the server ended during the run");
 	}
 }

@@ -24,16 +24,10 @@
 
 #define MOST_WINDOWS 100000
 
-static char *
-number(int64 value)
-{
-	return psprintf(INT64_FORMAT, value);
-}
-
 LedgerWindow *
 backfill_claim(const Job *job, TimestampTz *next)
 {
-	const char *params[1] = {number(job->id)};
+	const char *params[1] = {catalog_number(job->id)};
 	TextRows   *rows;
 	LedgerWindow *window;
 
@@ -46,9 +40,7 @@ backfill_claim(const Job *job, TimestampTz *next)
 		/* others have the rest, or it is tried again later */
 		rows = catalog_query("SELECT min(not_before) FROM incload.batch_window_store WHERE job_id = $1::bigint"
 							 " AND state = 'pending' AND not_before > now()", 1, params);
-		if (rows->value[0][0])
-			*next = DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(rows->value[0][0]),
-															ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+		*next = instant_parse(rows->value[0][0]);
 		return NULL;
 	}
 	window = palloc0(sizeof(LedgerWindow));
@@ -62,7 +54,7 @@ backfill_claim(const Job *job, TimestampTz *next)
 void
 backfill_done(const LedgerWindow *window, int64 run_id, int64 rows_read)
 {
-	const char *params[3] = {number(window->window_id), number(run_id), number(rows_read)};
+	const char *params[3] = {catalog_number(window->window_id), catalog_number(run_id), catalog_number(rows_read)};
 
 	catalog_query("UPDATE incload.batch_window_store SET state = 'done', attempts = attempts + 1, error = NULL,"
 				  " run_id = $2::bigint, rows_read = $3::bigint, finished_at = clock_timestamp()"
@@ -72,7 +64,7 @@ backfill_done(const LedgerWindow *window, int64 run_id, int64 rows_read)
 int
 backfill_stop(const Job *job)
 {
-	const char *params[1] = {number(job->id)};
+	const char *params[1] = {catalog_number(job->id)};
 
 	return catalog_query("UPDATE incload.batch_window_store SET state = 'stopped', finished_at = clock_timestamp()"
 						 " WHERE window_id IN (SELECT window_id FROM incload.batch_window_store"
@@ -84,7 +76,7 @@ backfill_stop(const Job *job)
 static int
 failures_beside(const LedgerWindow *window)
 {
-	const char *params[1] = {number(window->window_id)};
+	const char *params[1] = {catalog_number(window->window_id)};
 
 	return atoi(catalog_query("SELECT count(*) FROM incload.batch_window_store w JOIN incload.batch_window_store o"
 							  " ON o.job_id = w.job_id AND o.created_at = w.created_at AND o.state = 'failed'"
@@ -94,7 +86,7 @@ failures_beside(const LedgerWindow *window)
 void
 backfill_delay(int64 job_id)
 {
-	const char *params[1] = {number(job_id)};
+	const char *params[1] = {catalog_number(job_id)};
 
 	catalog_query("UPDATE incload.batch_window_store SET not_before = now() + interval '10 seconds'"
 				  " WHERE window_id IN (SELECT window_id FROM incload.batch_window_store"
@@ -106,7 +98,7 @@ backfill_failed(const Job *job, const LedgerWindow *window, bool is_passing, con
 {
 	bool		again = is_passing;
 	const char *params[4] = {
-		number(window->window_id), again ? "pending" : "failed",
+		catalog_number(window->window_id), again ? "pending" : "failed",
 		timestamptz_to_str(agenda_retry_at(job, window->attempts + 1)), error
 	};
 
@@ -124,7 +116,7 @@ backfill_failed(const Job *job, const LedgerWindow *window, bool is_passing, con
 void
 backfill_tell_end(const Job *job)
 {
-	const char *params[1] = {number(job->id)};
+	const char *params[1] = {catalog_number(job->id)};
 	TextRows   *rows;
 
 	if (catalog_query("SELECT FROM incload.batch_window_store WHERE job_id = $1::bigint AND state = 'pending' LIMIT 1",
@@ -199,7 +191,7 @@ static int64
 enter_windows(const Job *job, const WatermarkType *type, const char *from, const char *to, const char *step)
 {
 	bool		by_time = type->type == DATEOID || type->type == TIMESTAMPOID || type->type == TIMESTAMPTZOID;
-	const char *params[4] = {number(job->id), from, to, step};
+	const char *params[4] = {catalog_number(job->id), from, to, step};
 	const char *starts;
 	TextRows   *rows;
 
@@ -241,7 +233,7 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 static int64
 enter_again(const Job *job)
 {
-	const char *params[1] = {number(job->id)};
+	const char *params[1] = {catalog_number(job->id)};
 	TextRows   *rows;
 
 	rows = catalog_query("UPDATE incload.batch_window_store w SET state = 'pending', attempts = 0,"

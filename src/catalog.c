@@ -77,6 +77,12 @@ catalog_prepare(const char *sql, int nparams)
 	role_leave(&bracket);
 }
 
+char *
+catalog_number(int64 value)
+{
+	return psprintf(INT64_FORMAT, value);
+}
+
 TextRows *
 catalog_query(const char *sql, int nparams, const char *const *params)
 {

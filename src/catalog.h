@@ -38,6 +38,9 @@ typedef struct CheckpointRow
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
+/* a number as a parameter of these */
+extern char *catalog_number(int64 value);
+
 /* the same, planned for this time; see kept_plan.h */
 extern TextRows *catalog_query_once(const char *sql, int nparams, const char *const *params);
 

@@ -112,12 +112,6 @@ guarded(bool (*work) (const DueJob *), const DueJob *due, bool otherwise)
 	return result;
 }
 
-static bool
-is_working(const Slot *slot)
-{
-	return slot->kind == SLOT_RUNNER && (slot->state == SLOT_BUSY || slot->state == SLOT_STARTING);
-}
-
 static Usage
 look_at_slots(void)
 {
@@ -139,8 +133,8 @@ look_at_slots(void)
 			continue;
 		}
 		usage.runners++;
-		usage.working += is_working(&slot);
-		if (slot.database == MyDatabaseId && !slot.task.is_backfill && is_working(&slot))
+		usage.working += slot_is_working(&slot);
+		if (slot.database == MyDatabaseId && !slot.task.is_backfill && slot_is_working(&slot))
 			appendStringInfo(&busy, "%s" INT64_FORMAT, busy.len ? "," : "", slot.task.job_id);
 	}
 	usage.busy = psprintf("{%s}", busy.data);
@@ -362,7 +356,7 @@ backfill_runners(int64 job_id)
 	{
 		Slot		slot = slot_read(i);
 
-		n += is_working(&slot) && slot.database == MyDatabaseId && slot.task.is_backfill &&
+		n += slot_is_working(&slot) && slot.database == MyDatabaseId && slot.task.is_backfill &&
 			slot.task.job_id == job_id;
 	}
 	return n;

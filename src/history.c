@@ -65,12 +65,6 @@ put(Writing *writing, bool is_fixed, const char *name, const char *type, const c
 		appendStringInfo(&writing->sets, "%s%s = %s", writing->sets.len ? ", " : "", name, constant);
 }
 
-static char *
-number(int64 value)
-{
-	return psprintf(INT64_FORMAT, value);
-}
-
 /*
  * The statement that makes the row be as the record is, whether it is there or
  * not. With params, one text for all records; else a text with constants, as a
@@ -88,29 +82,29 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 	initStringInfo(&writing.sets);
 #define PUT(name, type, value) put(&writing, false, name, "pg_catalog." type, value)
 #define PUT_FIXED(name, type, value) put(&writing, true, name, "pg_catalog." type, value)
-	PUT_FIXED("run_id", "int8", number(record->run_id));
-	PUT_FIXED("job_id", "int8", number(job->id));
+	PUT_FIXED("run_id", "int8", catalog_number(record->run_id));
+	PUT_FIXED("job_id", "int8", catalog_number(job->id));
 	PUT_FIXED("job", "text", job->name);
 	PUT_FIXED("owner", "name", job->owner_name);
 	PUT_FIXED("kind", "text", record->kind);
 	PUT_FIXED("trigger", "text", record->trigger);
-	PUT_FIXED("attempt", "int4", number(record->attempt));
+	PUT_FIXED("attempt", "int4", catalog_number(record->attempt));
 	PUT_FIXED("started_at", "timestamptz", pstrdup(timestamptz_to_str(record->started_at)));
-	PUT("pid", "int4", number(MyProcPid));
+	PUT("pid", "int4", catalog_number(MyProcPid));
 	PUT("status", "text", record->status);
 	PUT("finished_at", "timestamptz", record->is_finished
 		? pstrdup(timestamptz_to_str(GetCurrentTimestamp())) : NULL);
 	PUT("watermark_from", "text", record->watermark_from);
 	PUT("watermark_to", "text", record->watermark_to);
-	PUT("rows_read", "int8", number(record->rows_read));
-	PUT("rows_inserted", "int8", number(c->inserted));
-	PUT("rows_updated", "int8", number(c->updated));
-	PUT("rows_unchanged", "int8", number(c->unchanged));
-	PUT("rows_superseded", "int8", number(c->superseded));
-	PUT("rows_suppressed", "int8", number(c->suppressed));
-	PUT("rows_pruned", "int8", number(c->pruned));
-	PUT("batches", "int4", number(record->batches));
-	PUT("bytes_read", "int8", number(record->bytes_read));
+	PUT("rows_read", "int8", catalog_number(record->rows_read));
+	PUT("rows_inserted", "int8", catalog_number(c->inserted));
+	PUT("rows_updated", "int8", catalog_number(c->updated));
+	PUT("rows_unchanged", "int8", catalog_number(c->unchanged));
+	PUT("rows_superseded", "int8", catalog_number(c->superseded));
+	PUT("rows_suppressed", "int8", catalog_number(c->suppressed));
+	PUT("rows_pruned", "int8", catalog_number(c->pruned));
+	PUT("batches", "int4", catalog_number(record->batches));
+	PUT("bytes_read", "int8", catalog_number(record->bytes_read));
 	PUT("lag", "interval", record->has_lag
 		? psprintf(INT64_FORMAT " microseconds", record->lag) : NULL);
 	PUT("sqlstate", "text", record->sqlstate);
@@ -168,8 +162,8 @@ stop_statement(const RunRecord *record, const char *code)
 					"  AND NOT EXISTS (SELECT FROM incload.event_store d"
 					"   WHERE d.job_id = e.job_id AND d.event_id > e.event_id"
 					"   AND d.code IN ('source_accepted', 'job_refreshed', 'job_altered')))",
-					number(job->id), quote_literal_cstr(job->name), quote_literal_cstr(job->owner_name),
-					number(record->run_id), quote_literal_cstr(code), quote_literal_cstr(record->error));
+					catalog_number(job->id), quote_literal_cstr(job->name), quote_literal_cstr(job->owner_name),
+					catalog_number(record->run_id), quote_literal_cstr(code), quote_literal_cstr(record->error));
 }
 
 static void
@@ -203,7 +197,7 @@ history_write_failure(RunRecord *record, const char *status, const ErrorData *er
 void
 history_cancel_start(int64 run_id)
 {
-	const char *params[1] = {number(run_id)};
+	const char *params[1] = {catalog_number(run_id)};
 
 	catalog_query("UPDATE incload.run_store SET status = 'cancelled', finished_at = clock_timestamp(),"
 				  " sqlstate = '57014', error = 'the run was cancelled before it began'"
@@ -251,7 +245,7 @@ history_write_refused(const Job *job, int attempt, const char *error, const char
 void
 history_write_lost(const Job *job, int attempt)
 {
-	const char *params[1] = {number(job->id)};
+	const char *params[1] = {catalog_number(job->id)};
 	RunRecord  *record;
 
 	if (catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND trigger = 'schedule' RETURNING 1",
@@ -267,7 +261,7 @@ history_write_lost(const Job *job, int attempt)
 void
 history_close_dead(const Job *job, int64 run_id)
 {
-	const char *params[2] = {number(job->id), number(run_id)};
+	const char *params[2] = {catalog_number(job->id), catalog_number(run_id)};
 
 	if (!catalog_has_running(job->id))
 		return;
@@ -288,7 +282,7 @@ history_close_all_dead(void)
 int
 history_prune(int64 minutes, int limit)
 {
-	const char *params[2] = {number(minutes), number(limit)};
+	const char *params[2] = {catalog_number(minutes), catalog_number(limit)};
 	int			pruned;
 
 	pruned = catalog_query("DELETE FROM incload.run_store WHERE run_id IN (SELECT u.run_id FROM incload.run_store u"

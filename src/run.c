@@ -93,8 +93,12 @@ run_lock_to_change(const Job *job)
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
-void
-run_lock(const Job *job, bool for_session)
+/*
+ * Takes the job's lock until the end of the transaction (or of the session),
+ * without waiting. 55P03 names the process that has it.
+ */
+static void
+take_lock(const Job *job, bool for_session)
 {
 	LOCKTAG		tag;
 	TextRows   *holder;
@@ -131,7 +135,7 @@ run_require_idle(const Job *job)
 {
 	LOCKTAG		tag;
 
-	run_lock(job, false);
+	take_lock(job, false);
 	run_locktag(job, &tag);
 	LockRelease(&tag, ExclusiveLock, false);
 }
@@ -293,7 +297,7 @@ run_begin_inside(Run *run)
 static bool
 lock_job(Run *run)
 {
-	run_lock(run->job, run->in_batches);
+	take_lock(run->job, run->in_batches);
 	run->is_locked = true;
 	run->job = run->record->job = job_reload(run->job);
 	run->is_full |= run->job->strategy == STRATEGY_FULL;

@@ -9,13 +9,7 @@
 
 #include "job.h"
 
-/*
- * Takes the job's lock until the end of the transaction (or of the session),
- * without waiting. 55P03 names the process that has it.
- */
-extern void run_lock(const Job *job, bool for_session);
-
-/* the same for who is to change or drop it: waits for the end of a run, as DDL does */
+/* takes the job's lock until the end of the transaction, to change or drop it: waits for the end of a run, as DDL does */
 extern void run_lock_to_change(const Job *job);
 
 /* an error (55P03) where somebody runs the job now; who comes next is not kept from it */

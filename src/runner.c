@@ -321,8 +321,7 @@ incload_workers(PG_FUNCTION_ARGS)
 	for (int i = 0; i < slots_number(); i++)
 	{
 		Slot		slot = slot_read(i);
-		bool		has_job = slot.kind == SLOT_RUNNER &&
-			(slot.state == SLOT_BUSY || slot.state == SLOT_STARTING);
+		bool		has_job = slot_is_working(&slot);
 		bool		nulls[7] = {0};
 		Datum		values[7];
 

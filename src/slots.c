@@ -144,6 +144,12 @@ wake(const Slot *slot)
 		SetLatch(&slot->proc->procLatch);
 }
 
+bool
+slot_is_working(const Slot *slot)
+{
+	return slot->kind == SLOT_RUNNER && (slot->state == SLOT_BUSY || slot->state == SLOT_STARTING);
+}
+
 static bool
 is_there(const Slot *slot)
 {
@@ -394,8 +400,7 @@ slot_has_job(Oid database, int64 job_id)
 	{
 		Slot	   *slot = &shared->slot[i];
 
-		is_found |= slot->kind == SLOT_RUNNER && slot->database == database && slot->task.job_id == job_id &&
-			(slot->state == SLOT_BUSY || slot->state == SLOT_STARTING);
+		is_found |= slot_is_working(slot) && slot->database == database && slot->task.job_id == job_id;
 	}
 	unlock_slots();
 	return is_found;
@@ -411,8 +416,7 @@ slot_cancel(Oid database, int64 job_id)
 	{
 		Slot	   *slot = &shared->slot[i];
 
-		if (slot->kind != SLOT_RUNNER || slot->database != database || slot->task.job_id != job_id ||
-			(slot->state != SLOT_BUSY && slot->state != SLOT_STARTING))
+		if (!slot_is_working(slot) || slot->database != database || slot->task.job_id != job_id)
 			continue;
 		is_found = true;
 		slot->is_cancelled = true;

@@ -131,6 +131,9 @@ extern bool slot_cancel(Oid database, int64 job_id);
  */
 extern int	slots_dismiss(Oid database, bool busy_ones_too);
 
+/* a runner that has a task, or comes for one */
+extern bool slot_is_working(const Slot *slot);
+
 /* is there a worker of that kind for a database? */
 extern bool slots_has(SlotKind kind, Oid database);
 
