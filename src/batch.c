@@ -68,11 +68,14 @@ run_user_sql(const Job *job, const char *option, const char *sql)
 	trouble_end(&trouble);
 }
 
-/* "incload orders batch 3" for pg_stat_activity */
+/*
+ * "incload: orders batch 3" for pg_stat_activity. No job's name makes it look
+ * like a reader (SOURCE_READER_PREFIX), which nobody waits for.
+ */
 static void
 show_activity(const Run *run)
 {
-	pgstat_report_appname(psprintf("incload %s batch %d", run->job->name, run->record->batches + 1));
+	pgstat_report_appname(psprintf("incload: %s batch %d", run->job->name, run->record->batches + 1));
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
@@ -23,6 +24,7 @@
 #include "nature.h"
 #include "query.h"
 #include "target.h"
+#include "witness.h"
 #include "window.h"
 
 static const char *
@@ -381,6 +383,67 @@ check_types(Check *check)
 	}
 }
 
+/* "now, is_due": of the functions that a filter calls, those whose answer for a row may change by themselves */
+static char *
+changing_functions(Check *check, List *functions)
+{
+	StringInfoData names;
+	TextRows   *rows;
+	ListCell   *lc;
+
+	if (functions == NIL || !(check->source->is_postgres || check->source->is_local))
+		return NULL;
+	initStringInfo(&names);
+	foreach(lc, functions)
+		appendStringInfo(&names, "%s%s", names.len ? ", " : "", quote_literal_cstr(lfirst(lc)));
+	/* most built-in ones that are stable depend on settings, and so on the row alone; these read the clock */
+	rows = source_ask_catalog(check->source, psprintf(
+		"SELECT pg_catalog.string_agg(DISTINCT p.proname, ', ' ORDER BY p.proname) FROM pg_catalog.pg_proc p"
+		" WHERE p.proname IN (%s) AND (p.provolatile = 'v' OR (p.provolatile = 's' AND p.oid >= %u)"
+		"  OR p.proname IN ('now', 'transaction_timestamp', 'statement_timestamp'))",
+		names.data, FirstNormalObjectId));
+	return rows->value[0][0];
+}
+
+/* a row that comes to match the filter by itself does not become new by it */
+static void
+check_filter(Check *check)
+{
+	const Job  *job = check->job;
+	const char *by = NULL;
+	Influences	influences;
+	char	   *functions;
+
+	if (job->options->filter == NULL || job->strategy == STRATEGY_FULL)
+		return;
+	influences = expression_influences(job->options->filter);
+	functions = changing_functions(check, influences.functions);
+	if (influences.by_moment)
+		by = "on when it is asked";
+	else if (influences.by_table)
+		by = "on other rows";
+	else if (functions)
+		by = psprintf("on %s()", functions);
+	if (by)
+		check_add(check, "warning", "filter_changes",
+				  psprintf("the filter depends %s: a row that comes to match it and is not itself changed is not loaded: filter by the row alone, and leave the rest to who reads the target",
+						   by), NULL);
+}
+
+/* of ids that come from several sequences, those of one hide those of another */
+static void
+check_view_number(Check *check)
+{
+	const Shape *shape = check->shape;
+
+	if (shape->watermark == NULL || shape->watermark->kind != WATERMARK_NUMBER ||
+		!witness_possible(check->source) || !witness_state(check->source, true)->is_mixed)
+		return;
+	check_add(check, "warning", "several_sequences",
+			  psprintf("source %s puts rows of tables together that have a sequence each: a new %s of one that is below those of another is not loaded: track a time, or load each table by a job of its own",
+					   source_relation(check), check->job->watermark), NULL);
+}
+
 /* the condition that a plan applies to rows a wrapper has fetched; NULL for none */
 static char *
 filter_above_wrapper(char *plan)
@@ -424,6 +487,8 @@ check_reading(Check *check)
 	sql = query_read(check->shape, source, job->options->filter,
 					 &window, READ_ANY_ORDER, 0);
 	kept_back = filter_above_wrapper(facts_plan(source, sql));
+	check_filter(check);
+	check_view_number(check);
 
 	/* where the source is such a table itself, that is its server's affair */
 	if (kept_back == NULL || source->routine->outlives_commit)

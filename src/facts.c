@@ -30,7 +30,11 @@
  * Servers before 11 have no column indnkeyatts, hence the detour.
  */
 static const char columns_query[] =
-"SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
+"SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull"
+/* only 18 and later have such a constraint, and one that is not valid */
+" AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint n"
+"  WHERE n.conrelid OPERATOR(pg_catalog.=) a.attrelid AND n.contype OPERATOR(pg_catalog.=) 'n'"
+"  AND n.conkey[1] OPERATOR(pg_catalog.=) a.attnum AND NOT n.convalidated),"
 " a.attidentity OPERATOR(pg_catalog.<>) ''"
 " OR a.attnum OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT ad.adnum FROM pg_catalog.pg_attrdef ad"
 " JOIN pg_catalog.pg_depend d"
@@ -65,8 +69,8 @@ static const char columns_query[] =
  * longer than executing: no types, no size, and of indexes only those that tell
  * rows apart. A column is counted if it may be. The detour is too long, too.
  */
-#define OUTLINE_QUERY(nkeys) \
-"SELECT a.attname, NULL, a.attnotnull," \
+#define OUTLINE_QUERY(nkeys, not_null) \
+"SELECT a.attname, NULL, " not_null "," \
 " a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1," \
 " c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r'," \
 " (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true," \
@@ -81,8 +85,14 @@ static const char columns_query[] =
 " AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped" \
 " ORDER BY a.attnum"
 
-static const char outline_query[] = OUTLINE_QUERY("indnkeyatts");
-static const char outline_query_10[] = OUTLINE_QUERY("indnatts");
+static const char outline_query[] = OUTLINE_QUERY("indnkeyatts", "a.attnotnull");
+static const char outline_query_10[] = OUTLINE_QUERY("indnatts", "a.attnotnull");
+
+/* from 18 on, rows may be NULL that were there before a NOT NULL that is not valid */
+static const char outline_query_18[] = OUTLINE_QUERY("indnkeyatts",
+ "a.attnotnull AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint n"
+ " WHERE n.conrelid OPERATOR(pg_catalog.=) a.attrelid AND n.contype OPERATOR(pg_catalog.=) 'n'"
+ " AND n.conkey[1] OPERATOR(pg_catalog.=) a.attnum AND NOT n.convalidated)");
 
 /* the name that the server which holds the source has for a column */
 static char *
@@ -309,7 +319,9 @@ facts_gather(Source *source)
 static const char *
 outline_of(Source *source)
 {
-	return source->routine->version(source) >= 110000 ? outline_query : outline_query_10;
+	int			version = source->routine->version(source);
+
+	return version >= 180000 ? outline_query_18 : version >= 110000 ? outline_query : outline_query_10;
 }
 
 void

@@ -165,6 +165,10 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 	if (track->feed != FEED_SEQUENCE || !bound->is_set)
 		return;
 	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given);
+	if (given_out == NULL)
+		catalog_event_once(job, "sequence_unreadable", track->name,
+						   psprintf("the role at the source may not read the sequence of %s: an id that is put in above it hides all that come after; SELECT * FROM incload_check(%s) has the GRANT",
+									track->name, quote_literal_cstr(job->name)));
 	if (given_out == NULL || number_reaches(track->type, given_out, is_given, bound->value))
 		return;
 	last.value = watermark_parse(track->type, given_out);
@@ -234,6 +238,16 @@ name_holder(Horizon *horizon, const Track *track, const Witness *witness)
 									 holder->since ? "" : " or earlier");
 }
 
+/* no order among ids of several sequences: those of the one hide those of the other */
+static void
+note_mixed(const Job *job, const Track *track, const SourceState *state)
+{
+	if (state->is_mixed)
+		catalog_event_once(job, "several_sequences", track->name,
+						   psprintf("source %s puts rows of tables together that have a sequence each: a new %s of one that is below those of another is not loaded; track a time, or load each table by a job of its own",
+									job->source_name, track->name));
+}
+
 /* every row below was written by a transaction that is over */
 static void
 exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
@@ -251,6 +265,7 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 
 		if (track->type->kind == WATERMARK_TIME)
 			continue;
+		note_mixed(job, track, state);
 		newest[i] = newest_bound(source, job, track, &no_limit);
 		capped = newest[i];
 		cap_at_sequence(source, job, track, &capped);

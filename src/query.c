@@ -89,6 +89,50 @@ expression_is_plain(const char *text)
 	return !looks_elsewhere(statement->stmt, NULL);
 }
 
+/* is it a constant whose meaning depends on when it is read? */
+static bool
+names_moment(Node *node)
+{
+	static const char *const moments[] = {"now", "today", "tomorrow", "yesterday"};
+	A_Const    *constant = (A_Const *) node;
+
+	if (!IsA(node, A_Const) || constant->isnull || !IsA(&constant->val.node, String))
+		return false;
+	for (int i = 0; i < lengthof(moments); i++)
+		if (pg_strcasecmp(constant->val.sval.sval, moments[i]) == 0)
+			return true;
+	return false;
+}
+
+static bool
+gather_influences(Node *node, void *context)
+{
+	Influences *influences = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncCall))
+		influences->functions = lappend(influences->functions,
+										strVal(llast(((FuncCall *) node)->funcname)));
+	else if (IsA(node, SubLink))
+		influences->by_table = true;
+	else if (IsA(node, SQLValueFunction) ||
+			 (IsA(node, TypeCast) && names_moment(((TypeCast *) node)->arg)))
+		influences->by_moment = true;
+	return raw_expression_tree_walker(node, gather_influences, influences);
+}
+
+Influences
+expression_influences(const char *text)
+{
+	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
+															  RAW_PARSE_DEFAULT));
+	Influences	influences = {0};
+
+	gather_influences(statement->stmt, &influences);
+	return influences;
+}
+
 bool
 expression_names_column(const char *text)
 {

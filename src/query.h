@@ -40,6 +40,16 @@ extern char *expression_embed(const char *text, const char *what);
 /* does an expression that can be embedded depend on a column at all? */
 extern bool expression_names_column(const char *text);
 
+/* Influences: what an expression depends on beside the row, as far as its text tells */
+typedef struct Influences
+{
+	bool		by_moment;		/* CURRENT_DATE, 'now', the session's role */
+	bool		by_table;		/* a subquery */
+	List	   *functions;		/* names of those that it calls, without their schemas, as char * */
+} Influences;
+
+extern Influences expression_influences(const char *text);
+
 /* does an expression depend on the row alone: operators and constants, no function, no other table? */
 extern bool expression_is_plain(const char *text);
 

@@ -87,7 +87,12 @@ static const char behind_query[] =
 "   FROM (SELECT oid FROM info UNION SELECT pg_catalog.unnest(sequences) FROM info) o),"
 /* nothing but tables, at least one; and no function */
 "  pg_catalog.bool_and(kind IN ('r', 'p', 'v') AND NOT calls)"
-"   AND pg_catalog.bool_or(kind IN ('r', 'p')), pg_catalog.bool_or(kind = 'm') FROM info";
+"   AND pg_catalog.bool_or(kind IN ('r', 'p')), pg_catalog.bool_or(kind = 'm'),"
+/* a view's text is long to make, so it is looked at last */
+"  CASE WHEN pg_catalog.bool_or(kind = 'v')"
+"   AND (SELECT pg_catalog.count(DISTINCT q) FROM info, pg_catalog.unnest(info.sequences) q) > 1"
+"   THEN (SELECT pg_catalog.bool_or(pg_catalog.pg_get_viewdef(v.oid) ~ '\\yUNION\\y') FROM info v WHERE v.kind = 'v')"
+"   END FROM info";
 
 SourceState *
 witness_state(Source *source, bool with_sequences)
@@ -114,6 +119,7 @@ witness_state(Source *source, bool with_sequences)
 		state->relations = v[0];
 		state->is_tables = v[1][0] == 't';
 		state->is_refreshed = v[2][0] == 't';
+		state->is_mixed = with_sequences && v[3] && v[3][0] == 't';
 	}
 	return state;
 }
@@ -258,9 +264,9 @@ witness_open(Source *source, const SourceState *state)
 			witness->prepared = lappend(witness->prepared, name);
 		if (v[1] == NULL ? writes : session != NULL)
 			witness->others = lappend(witness->others, name);
-		if (source->is_local && writes && v[1] && atoi(v[1]) == MyProcPid)
+		if (source->is_local && v[1] && atoi(v[1]) == MyProcPid && (writes || IsTransactionBlock()))
 		{
-			/* this one may go on to write; without its pid, as later ones of this session are not it */
+			/* this one may go on to write, with a number that it has taken by now; without its pid, as later ones of this session are not it */
 			Holder	   *own = new_holder(v[0], NULL, NULL, NULL);
 
 			own->who = psprintf("pid %s, which ran the job", v[1]);

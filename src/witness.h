@@ -23,6 +23,7 @@ typedef struct SourceState
 	char	   *relations;		/* OIDs of the tables behind the source, and, where asked for, of their sequences */
 	bool		is_plain;		/* that is one table, and nothing else was asked for */
 	bool		is_tables;		/* there is nothing but tables behind it */
+	bool		is_mixed;		/* where asked for: a UNION of tables that take numbers from several sequences */
 	bool		is_refreshed;	/* there is a materialized view, whose rows come with a REFRESH */
 	bool		is_table;		/* it is one itself, so that its rows have an xmin */
 	uint64		next_xid;		/* xid8 */
@@ -45,7 +46,7 @@ typedef struct Witness
 	List	   *open;			/* of char *: every virtual transaction there is, "pid:name"; "name" if prepared */
 	List	   *holders;		/* of Holder *: the same */
 	List	   *unknown;		/* those of which the start cannot be seen */
-	List	   *others;			/* all but its kind and autovacuum; this one only if it has written there, and may go on */
+	List	   *others;			/* all but its kind and autovacuum; this one only if it may go on to write */
 	List	   *writers;		/* those with a write lock on the relations */
 	List	   *prepared;		/* the prepared ones among the writers */
 } Witness;

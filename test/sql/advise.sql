@@ -194,6 +194,20 @@ SELECT * FROM items_copy ORDER BY id;
 -- preview: insert, update, unchanged; an image that differs counts as a change
 --
 SELECT (incload_alter_job('advise_items', options => '{"transforms": null, "filter": null}')).job_id IS NOT NULL AS altered;
+
+-- a filter by more than the row: what comes to match it later is not new by it
+CREATE FUNCTION advise.due(timestamptz) RETURNS bool STABLE LANGUAGE sql AS 'SELECT $1 < now()';
+CREATE FUNCTION advise.even(int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT $1 % 2 = 0';
+CREATE FUNCTION advise.filter_advice(filter text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM incload_alter_job('advise_items', options => jsonb_build_object('filter', filter));
+    RETURN QUERY SELECT c.severity || ': ' || c.message FROM incload_check('advise_items') c WHERE c.code = 'filter_changes';
+END $$;
+SELECT f.filter, (SELECT advise.filter_advice(f.filter)) FROM unnest(ARRAY[
+    'id < 4', 'advise.even(id) AND lower(v) <> ''x''', 'to_char(updated_at, ''YYYY'') > ''2020''', 'v <> ''now''',
+    'updated_at < now()', 'advise.due(updated_at)', 'random() < 2', 'updated_at < ''today''::timestamptz',
+    'updated_at < CURRENT_TIMESTAMP', 'v IN (SELECT v FROM advise.items)']) f(filter);
+SELECT (incload_alter_job('advise_items', options => '{"filter": null}')).job_id IS NOT NULL AS altered;
 SELECT * FROM incload_preview('advise_items');
 SELECT action, key FROM incload_preview('advise_items', 2);
 SELECT action, key FROM incload_preview('advise_full');

@@ -168,8 +168,10 @@ DELETE FROM src WHERE id IS NULL;
 
 -- a NULL watermark where that is an error
 CREATE TABLE logged (n int, note text);
+CREATE SEQUENCE logged_n OWNED BY logged.n;
+ALTER TABLE logged ALTER n SET DEFAULT nextval('logged_n');
 CREATE TABLE logged_copy (n int, note text);
-INSERT INTO logged VALUES (1, 'x'), (NULL, 'x');
+INSERT INTO logged VALUES (DEFAULT, 'x'), (NULL, 'x');
 SELECT job FROM incload_create_job('bad_null', 'logged', 'logged_copy', 'append', 'n');
 SELECT * FROM fails($$SELECT incload_run('bad_null')$$);
 SELECT incload_drop_job('bad_null');

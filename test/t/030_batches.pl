@@ -76,7 +76,7 @@ sub interrupt
 
 	ok($pid, "$job: is at its third batch") or die;
 	is( $target->safe_psql('postgres', "SELECT application_name FROM pg_stat_activity WHERE pid = $pid"),
-		"incload $job batch 3", "$job: pg_stat_activity tells job and batch");
+		"incload: $job batch 3", "$job: pg_stat_activity tells job and batch");
 	is( last_run($target, $job, 'status, batches, rows_read, rows_inserted, finished_at IS NULL, pid'),
 		"running|2|2000|2000|t|$pid", "$job: incload.run moves with each batch");
 	is(as_loader($target, "SELECT state, pid FROM incload.status WHERE job = '$job'"), "running|$pid",

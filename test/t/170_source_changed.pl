@@ -104,6 +104,7 @@ run_jobs('items_time');
 as_loader($target, qq{SELECT incload_accept_source('$_')}) foreach qw(items_id items_log);
 is(events('items_id', 'source_accepted'), '1|info|0', 'it is accepted, and that is an event');
 run_jobs(qw(items_id items_log));
+is(events('items_id', 'sequence_unreadable'), '1|ticket|0', 'the run says that it may not ask the sequence, once');
 is(last_run($target, 'items_log', 'rows_read'), '0', 'without a key it goes on behind the newest row');
 is(last_run($target, 'items_id', 'rows_read'), '990', 'with a key it reads all again');
 put_rows('items', 2, 'next');
@@ -300,6 +301,32 @@ is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.own
 	"1 2 3\n3|[]", 'a transaction that goes on to write after its run loses nothing, and is waited for no longer than it lasts');
 as_loader($target, q{BEGIN; INSERT INTO dw.plain VALUES (9, 'ahead'); SELECT incload_run('own'); COMMIT});
 is(as_loader($target, q{SELECT held_back_by LIKE 'pid %, which ran the job, since %' FROM incload.checkpoint WHERE job = 'own'}), 't', 'and it is named');
+my $slow = session($target, 'loader');
+as_loader($target, q{SELECT incload_run('own')});
+$slow->query_safe(q{BEGIN; SELECT max(id) + 1 FROM dw.plain});
+as_loader($target, q{INSERT INTO dw.plain VALUES (11, 'another, meanwhile')});
+$slow->query_safe(q{SELECT incload_run('own'); INSERT INTO dw.plain VALUES (10, 'with the number from before'); COMMIT});
+$slow->quit;
+as_loader($target, q{SELECT incload_run('own')});
+is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.own}), '1 2 3 9 10 11', 'nor one that has not written before it');
+
+# a number that a view takes from two tables, each with a sequence of its own
+$source->safe_psql('postgres', q{
+	CREATE TABLE left_half (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+	CREATE TABLE right_half (id bigint GENERATED ALWAYS AS IDENTITY (START WITH 100) PRIMARY KEY);
+	CREATE VIEW halves AS SELECT id, 'left' AS side FROM left_half UNION ALL SELECT id, 'right' FROM right_half;
+	CREATE VIEW joined AS SELECT l.id, r.id AS other FROM left_half l LEFT JOIN right_half r ON r.id = l.id + 99;
+	INSERT INTO left_half SELECT FROM generate_series(1, 3);
+	INSERT INTO right_half SELECT FROM generate_series(1, 3)});
+foreach my $view (qw(halves joined))
+{
+	foreign_table($target, $view);
+	as_loader($target, "SELECT incload_create_job('$view', 'src.$view', 'dw.$view', 'upsert', 'id', '{id}'); SELECT incload_run('$view'); SELECT incload_run('$view')");
+}
+is(events('halves', 'several_sequences'), '1|ticket|0', 'of ids from two sequences in one view, the run says that it may lose some');
+is(as_loader($target, q{SELECT severity FROM incload_check('halves') WHERE code = 'several_sequences'}), 'warning', 'and so does a check');
+is(events('joined', 'several_sequences'), '0||0', 'but not of a join');
+is(as_loader($target, q{SELECT count(*) FROM incload_check('joined') WHERE code = 'several_sequences'}), '0', 'nor does a check');
 
 # another table takes the source's name, with rows that are older than the checkpoint
 $source->safe_psql('postgres', q{
