@@ -19,6 +19,7 @@
 #include "merge.h"
 #include "names.h"
 #include "role.h"
+#include "split.h"
 #include "target.h"
 #include "trouble.h"
 
@@ -244,7 +245,7 @@ open_query(Run *run)
 	if (run->in_batches && !run->source->routine->outlives_commit && !run->window.only_null)
 		limit = run->stage->batch_rows;
 	run->source->routine->open(run->source,
-							   query_read(run->shape, run->source, run->job->options->filter, &run->window, run->order, limit),
+							   split_read(run->source, run->job, run->shape, &run->window, run->order, limit),
 							   run->shape);
 	run->is_open = true;
 }

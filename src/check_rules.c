@@ -485,7 +485,7 @@ check_reading(Check *check)
 		window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP;
 	}
 	sql = query_read(check->shape, source, job->options->filter,
-					 &window, READ_ANY_ORDER, 0);
+					 &window, NULL, READ_ANY_ORDER, 0);
 	kept_back = filter_above_wrapper(facts_plan(source, sql));
 	check_filter(check);
 	check_view_number(check);

@@ -38,6 +38,13 @@
 #define compat_minimal_tuple(tuple) minimal_tuple_from_heap_tuple(tuple)
 #endif
 
+/* 17 has a resource owner take care of sets of things to wait for; before, whoever makes one does */
+#if PG_VERSION_NUM >= 170000
+#define compat_CreateWaitEventSet(n) CreateWaitEventSet(CurrentResourceOwner, n)
+#else
+#define compat_CreateWaitEventSet(n) CreateWaitEventSet(CurrentMemoryContext, n)
+#endif
+
 /* 16 has one function for the rights on every kind of object */
 #if PG_VERSION_NUM >= 160000
 #define compat_schema_aclcheck(schema, role, mode) \

@@ -79,6 +79,27 @@ connection_wait(PGconn *pg, int event, long timeout)
 	return rc;
 }
 
+bool
+connection_wait_any(PGconn *const *pgs, int n, long timeout)
+{
+	WaitEventSet *set = compat_CreateWaitEventSet(n + 2);
+	WaitEvent	event;
+	int			nevents;
+
+	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	for (int i = 0; i < n; i++)
+		AddWaitEventToSet(set, WL_SOCKET_READABLE, PQsocket(pgs[i]), NULL, NULL);
+	nevents = WaitEventSetWait(set, timeout, &event, 1, incload_wait_event_source());
+	FreeWaitEventSet(set);
+	if (nevents > 0 && (event.events & WL_LATCH_SET))
+	{
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return nevents > 0;
+}
+
 char *
 connection_message(const Connection *connection)
 {

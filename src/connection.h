@@ -78,4 +78,7 @@ extern char *connection_message(const Connection *connection);
  */
 extern int	connection_wait(PGconn *pg, int event, long timeout);
 
+/* the same for what comes on any of several; false if nothing does within the timeout */
+extern bool connection_wait_any(PGconn *const *pgs, int n, long timeout);
+
 #endif							/* INCLOAD_CONNECTION_H */

@@ -133,16 +133,25 @@ list_run(Listing *listing, const Outlook *outlook)
 {
 	const Job  *job = outlook->job;
 	bool		is_remote = outlook->source->routine->outlives_commit;
-	char	   *sql = outlook_query(outlook, 0);
-	char	   *plan = facts_plan(outlook->source, sql);
-	double		rows = facts_plan_rows(plan);
-
-	if (job->strategy != STRATEGY_FULL)
-		rows = Min(rows, (double) job->options->batch_rows);
+	List	   *queries = outlook_queries(outlook, 0);
+	int			n = list_length(queries);
+	double		rows = 0;
+	char	   *sql;
+	ListCell   *lc;
 
 	list_step(listing, "target", "pre_sql", job->options->pre_sql, NULL);
-	list_step(listing, is_remote ? "source" : "target",
-			  outlook->window.is_empty ? "read (not yet: no row is settled)" : "read", sql, plan);
+	foreach(lc, queries)
+	{
+		char	   *plan = facts_plan(outlook->source, lfirst(lc));
+
+		rows += facts_plan_rows(plan);
+		list_step(listing, is_remote ? "source" : "target",
+				  outlook->window.is_empty ? "read (not yet: no row is settled)"
+				  : n > 1 ? psprintf("read (part %d of %d, side by side)", foreach_current_index(lc) + 1, n)
+				  : "read", lfirst(lc), plan);
+	}
+	if (job->strategy != STRATEGY_FULL)
+		rows = Min(rows, (double) job->options->batch_rows);
 	if (outlook->truncates)
 		list_step(listing, "target", "truncate",
 				  psprintf("TRUNCATE %s", relation_qualified_name(job->target)), NULL);

@@ -231,7 +231,7 @@ try_out_query(Source *source, const Job *job, const Shape *shape)
 		everything.null_low.is_set = true;
 		everything.null_low.value = watermark_sample(shape->fallback);
 	}
-	sql = query_read(shape, source, job->options->filter, &everything, READ_ANY_ORDER, 0);
+	sql = query_read(shape, source, job->options->filter, &everything, NULL, READ_ANY_ORDER, 0);
 	trouble_begin(&trouble, psprintf("The source is read with: %s", sql),
 				  "GRANT what lacks, at the source, or leave columns out: {\"exclude\": [...]}.");
 	(void) facts_plan(source, sql);

@@ -81,7 +81,7 @@ static const OptionRule rules[] = {
 	{"max_rate", OPTION_RATE, PLACE(max_rate), {0}, 0, "no limit",
 	"rows a second that each reader takes at most, for the source's sake"},
 	{"parallel", OPTION_WORKERS, PLACE(parallel), {0}, 1, "1",
-	"workers that load the windows of a backfill at once"},
+	"readers of a first load or a refresh, and workers that load the windows of a backfill, at once"},
 	{"full_refresh_mode", OPTION_CHOICE, PLACE(full_refresh_mode), {"merge", "truncate", "swap"}, 0,
 		"merge with a key, else truncate",
 	"how a full refresh makes the target equal to the source: row by row, emptied first, or filled anew beside the old rows"},

@@ -82,7 +82,7 @@ typedef struct JobOptions
 	int64		statement_timeout;	/* milliseconds, 0 for none */
 	int64		lock_timeout;	/* milliseconds, 0 for none */
 	int64		max_rate;		/* rows a second, 0 for no limit */
-	int64		parallel;		/* workers that load the windows of a backfill at once */
+	int64		parallel;		/* readers of a first load, and workers that load the windows of a backfill, at once */
 	List	   *depends_on;		/* of char *: names of jobs */
 	int64		retry_limit;
 	int64		retry_delay;	/* milliseconds */

@@ -11,6 +11,7 @@
 #include "compat.h"
 #include "horizon.h"
 #include "outlook.h"
+#include "split.h"
 #include "target.h"
 
 Outlook *
@@ -42,10 +43,9 @@ outlook_open(const Job *job)
 	return outlook;
 }
 
-char *
-outlook_query(const Outlook *outlook, int64 limit)
+List *
+outlook_queries(const Outlook *outlook, int64 limit)
 {
-	return query_read(outlook->shape, outlook->source,
-					  outlook->job->options->filter, &outlook->window,
+	return split_read(outlook->source, outlook->job, outlook->shape, &outlook->window,
 					  limit > 0 ? READ_BY_WATERMARK : outlook->order, limit);
 }

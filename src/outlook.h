@@ -36,7 +36,7 @@ typedef struct Outlook
  */
 extern Outlook *outlook_open(const Job *job);
 
-/* the query that reads the window; with a limit above zero, its first rows by watermark */
-extern char *outlook_query(const Outlook *outlook, int64 limit);
+/* the queries that read the window (split.h); with a limit above zero, one, of its first rows by watermark */
+extern List *outlook_queries(const Outlook *outlook, int64 limit);
 
 #endif							/* INCLOAD_OUTLOOK_H */

@@ -29,7 +29,7 @@ stage_first_rows(const Outlook *outlook, int max_rows)
 	stage_begin_batch(stage);
 	if (!outlook->window.is_empty)
 	{
-		outlook->source->routine->open(outlook->source, outlook_query(outlook, max_rows),
+		outlook->source->routine->open(outlook->source, outlook_queries(outlook, max_rows),
 									   outlook->shape);
 		while (outlook->source->routine->read(outlook->source, stage))
 			continue;

@@ -288,9 +288,13 @@ append_where(StringInfo buf, const char *filter, const char *condition)
 
 char *
 query_read(const Shape *shape, Source *source, const char *filter,
-		   const Window *window, ReadOrder order, int64 limit)
+		   const Window *window, const char *part, ReadOrder order, int64 limit)
 {
 	StringInfoData buf;
+	char	   *condition = window_condition(shape, source, window);
+
+	if (part)
+		condition = condition ? psprintf("%s AND %s", condition, part) : (char *) part;
 
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, "SELECT ");
@@ -306,7 +310,7 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		appendStringInfo(&buf, ", %s AS %s", shape->watermark_expression,
 						 quote_identifier(shape->watermark_name));
 	appendStringInfo(&buf, " FROM %s", source->routine->from_clause(source));
-	append_where(&buf, filter, window_condition(shape, source, window));
+	append_where(&buf, filter, condition);
 
 	if (order == READ_BY_WATERMARK && shape->watermark)
 	{
@@ -327,6 +331,35 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		if (limit > 0)
 			appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
 	}
+	return buf.data;
+}
+
+/* NaN and Infinity sort above all there will ever be */
+static char *
+condition_finite(const WatermarkType *type, const char *expression)
+{
+	if (type->type == NUMERICOID)
+		return psprintf("%s::pg_catalog.text NOT IN ('NaN', 'Infinity', '-Infinity')", expression);
+	if (type->kind == WATERMARK_TIME && type->type != INT4OID && type->type != INT8OID)
+		return psprintf("pg_catalog.isfinite(%s)", expression);
+	return psprintf("%s IS NOT NULL", expression);
+}
+
+char *
+query_ranges(const WatermarkType *type, const char *expression, int n,
+			 const char *from, const char *filter)
+{
+	StringInfoData buf;
+	const char *name = format_type_be(type->type);
+
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT value FROM (SELECT i, low, (%s)::%s AS value FROM (SELECT pg_catalog.min(%s) AS low, pg_catalog.max(%s) AS high FROM %s",
+					 type->type == DATEOID || type->type == TIMESTAMPOID || type->type == TIMESTAMPTZOID
+					 ? psprintf("low + (high - low) * i / %d", n)
+					 : psprintf("low::pg_catalog.numeric + (high::pg_catalog.numeric - low::pg_catalog.numeric) * i / %d", n),
+					 name, expression, expression, from);
+	append_where(&buf, filter, condition_finite(type, expression));
+	appendStringInfo(&buf, ") ends, pg_catalog.generate_series(1, %d) i) cuts WHERE value > low ORDER BY i", n - 1);
 	return buf.data;
 }
 

@@ -17,11 +17,19 @@ typedef enum ReadOrder
 } ReadOrder;
 
 /*
- * The SELECT for a window. With a limit
- * above zero, only so many rows; ties included where the key cannot cut them.
+ * The SELECT for a window, or for the part of it that a further condition lets
+ * through (NULL: all). With a limit above zero, only so many rows; ties included
+ * where the key cannot cut them.
  */
 extern char *query_read(const Shape *shape, struct Source *source, const char *filter,
-						const struct Window *window, ReadOrder order, int64 limit);
+						const struct Window *window, const char *part, ReadOrder order, int64 limit);
+
+/*
+ * Values of an expression that cut what lies between its smallest and its largest into n equal
+ * ranges: the ends of all but the last. Fewer, and some alike, where there are not so many.
+ */
+extern char *query_ranges(const WatermarkType *type, const char *expression, int n,
+						  const char *from, const char *filter);
 
 /* one row with the newest value of a watermark, or of a fallback, that the filter lets through */
 extern char *query_newest(const WatermarkType *type, const char *expression, const Bound *limit,

@@ -30,6 +30,7 @@
 #include "libpq-fe.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "compat.h"
@@ -60,6 +61,8 @@ struct Remote
 	List	   *sent;			/* of Question *: not answered yet */
 	PGresult   *answer;			/* of the first of these, as far as it is read */
 
+	bool		in_transaction; /* it is open, with a snapshot that others share */
+	bool		copy_begins;	/* the COPY is sent, and its first answer not read */
 	char	   *copy_sql;		/* for the error context */
 	char	   *copy_piece;		/* libpq's, of the last remote_copy_next() */
 };
@@ -488,30 +491,113 @@ remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32
 	PQclear(result);
 }
 
-void
-remote_copy_start(Remote *remote, const char *sql)
-{
-	PGresult   *result;
+#define BEGIN_READING "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+/* sends simple queries, after the last answer to what was asked before */
+static void
+send_simple(Remote *remote, const char *sql)
+{
 	require_open(remote, sql);
 	send_settings(remote);
 	read_settings(remote);
 	abandon_sent(remote);
-	if (!PQexitPipelineMode(remote->connection->pg) ||
-		!PQsendQuery(remote->connection->pg,
-					 psprintf("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; %s; COMMIT", sql)))
+	if (!PQexitPipelineMode(remote->connection->pg) || !PQsendQuery(remote->connection->pg, sql))
 		report_lost(remote, sql);
-	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
-	result = next_result(remote, sql);
-	if (is_good(result))
+}
+
+char *
+remote_share_snapshot(Remote *remote)
+{
+	static const char sql[] = BEGIN_READING "; SELECT pg_catalog.pg_export_snapshot()";
+	PGresult   *result;
+	char	   *snapshot = NULL;
+
+	send_simple(remote, sql);
+	while ((result = next_result(remote, sql)) != NULL)
 	{
-		/* the BEGIN */
+		if (!is_good(result))
+			report_result(remote, result, sql);
+		if (PQresultStatus(result) == PGRES_TUPLES_OK)
+			snapshot = pstrdup(PQgetvalue(result, 0, 0));
 		PQclear(result);
-		result = next_result(remote, sql);
 	}
-	if (PQresultStatus(result) != PGRES_COPY_OUT)
-		report_result(remote, result, sql);
-	PQclear(result);
+	if (snapshot == NULL)
+		report_lost(remote, sql);
+	remote->in_transaction = true;
+	return snapshot;
+}
+
+void
+remote_take_snapshot(Remote *remote, const char *snapshot)
+{
+	char	   *sql = psprintf(BEGIN_READING "; SET TRANSACTION SNAPSHOT %s", quote_literal_cstr(snapshot));
+	PGresult   *result;
+
+	send_simple(remote, sql);
+	while ((result = next_result(remote, sql)) != NULL)
+	{
+		if (!is_good(result))
+			report_result(remote, result, sql);
+		PQclear(result);
+	}
+	remote->in_transaction = true;
+}
+
+void
+remote_copy_start(Remote *remote, const char *sql)
+{
+	if (remote->in_transaction && !PQsendQuery(remote->connection->pg, psprintf("%s; COMMIT", sql)))
+		report_lost(remote, sql);
+	else if (!remote->in_transaction)
+		send_simple(remote, psprintf(BEGIN_READING "; %s; COMMIT", sql));
+	remote->in_transaction = false;
+	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
+	remote->copy_begins = true;
+}
+
+/* has the COPY begun? The server says so with the first rows, and not before. */
+static bool
+copy_has_begun(Remote *remote, bool wait)
+{
+	const char *sql = remote->copy_sql;
+	PGresult   *result;
+
+	while (remote->copy_begins)
+	{
+		if (!wait && PQisBusy(remote->connection->pg))
+			return false;
+		result = next_result(remote, sql);
+		if (result == NULL)
+			report_lost(remote, sql);
+		if (PQresultStatus(result) == PGRES_COPY_OUT)
+			remote->copy_begins = false;
+		else if (PQresultStatus(result) != PGRES_COMMAND_OK)
+			report_result(remote, result, sql);
+		PQclear(result);
+	}
+	return true;
+}
+
+bool
+remote_copy_arrived(Remote *remote, const char **data, int *length)
+{
+	if (!PQconsumeInput(remote->connection->pg))
+		report_lost(remote, remote->copy_sql);
+	*length = remote_copy_next(remote, data, false);
+	return *length != 0;
+}
+
+bool
+remote_wait_any(Remote *const *remotes, int n)
+{
+	PGconn	  **pgs = palloc(sizeof(PGconn *) * n);
+	bool		has_come;
+
+	for (int i = 0; i < n; i++)
+		pgs[i] = remotes[i]->connection->pg;
+	has_come = connection_wait_any(pgs, n, 1000);
+	pfree(pgs);
+	return has_come;
 }
 
 int
@@ -522,6 +608,8 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 	int			length;
 
 	forget_results(remote);
+	if (!copy_has_begun(remote, wait))
+		return 0;
 	while ((length = PQgetCopyData(pg, &remote->copy_piece, true)) == 0)
 	{
 		if (!wait)

@@ -64,8 +64,17 @@ extern void remote_describe(Remote *remote, const char *sql, int ncolumns,
 							Oid *types, int32 *typmods);
 
 /*
+ * Begins the transaction of the next remote_copy_start() here, and returns its
+ * snapshot's name, by which other connections can read the same until that ends.
+ */
+extern char *remote_share_snapshot(Remote *remote);
+
+/* begins it likewise, with the snapshot that another connection shares */
+extern void remote_take_snapshot(Remote *remote, const char *snapshot);
+
+/*
  * Starts a COPY … TO STDOUT in a read-only transaction of its own, which ends
- * with the last row.
+ * with the last row. Does not wait for the server to begin.
  */
 extern void remote_copy_start(Remote *remote, const char *sql);
 
@@ -75,5 +84,11 @@ extern void remote_copy_start(Remote *remote, const char *sql);
  * nothing has arrived.
  */
 extern int	remote_copy_next(Remote *remote, const char **data, bool wait);
+
+/* has a piece, or the end, arrived? Then as remote_copy_next() says; does not wait. */
+extern bool remote_copy_arrived(Remote *remote, const char **data, int *length);
+
+/* waits until something has come on one of the connections, at most a second; can be interrupted */
+extern bool remote_wait_any(Remote *const *remotes, int n);
 
 #endif							/* INCLOAD_REMOTE_H */

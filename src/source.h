@@ -28,6 +28,9 @@ typedef struct SourceRoutine
 	/* an open query goes on after the local transaction has committed */
 	bool		outlives_commit;
 
+	/* it can read by several queries at once, as of one snapshot */
+	bool		reads_parts;
+
 	/* is it connected? Does not wait, as all that asks does; NULL: always */
 	bool		(*ready) (Source *source);
 
@@ -56,8 +59,8 @@ typedef struct SourceRoutine
 	void		(*describe) (Source *source, const char *sql, int ncolumns,
 							 Oid *types, int32 *typmods, Oid *collations);
 
-	/* starts the reading query */
-	void		(*open) (Source *source, const char *sql, const Shape *shape);
+	/* starts the reading queries (of char *): more than one only where reads_parts */
+	void		(*open) (Source *source, List *queries, const Shape *shape);
 
 	/* puts rows into the stage until its batch is full (true) or there are no more (false) */
 	bool		(*read) (Source *source, Stage *stage);
@@ -80,6 +83,8 @@ struct Source
 	bool		is_local;		/* the rows are in this database */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
+	bool		with_ctid;		/* likewise where a row lies: */
+	char	   *ctid;
 };
 
 /*

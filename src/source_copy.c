@@ -2,10 +2,6 @@
  * source_copy.c
  *		The reader for tables of postgres_fdw: COPY over a connection of its own.
  *
- * Where every column has the same binary form on both sides, rows come in
- * COPY's binary format, else as text. The server's own COPY code parses them,
- * from a callback that waits on the latch.
- *
  * The rows are read in a read-only REPEATABLE READ transaction, which ends by
  * itself with the last of them. It has nothing to do with the local transaction:
  * one sorted stream can be cut into many batches that commit one by one.
@@ -16,12 +12,8 @@
 #include "access/reloptions.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_foreign_table.h"
-#include "commands/copy.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
-#include "mb/pg_wchar.h"
-#include "nodes/makefuncs.h"
-#include "nodes/parsenodes.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -30,6 +22,7 @@
 #include "utils/rel.h"
 
 #include "compat.h"
+#include "copy_stream.h"
 #include "login.h"
 #include "remote.h"
 #include "source.h"
@@ -39,61 +32,16 @@ typedef struct CopySource
 	Source		base;
 	Remote	   *remote;
 
-	/* the query that is open */
+	/* the queries that are open, one for each reader; the first one's connection is "remote" */
 	MemoryContext query_context;
-	MemoryContext row_context;
-	CopyFromState copy;
-	RelationData relation;		/* stands for the stage, of which there is no relation */
-	FormData_pg_class relation_form;
+	CopyStream **streams;
+	Remote	  **remotes;
+	Remote	  **waiting;		/* room for as many */
+	int			nstreams;
+	int			next;			/* whose turn it is */
 	Datum	   *values;
 	bool	   *nulls;
-	const char *piece;			/* what is left of the last piece received */
-	int			piece_left;
-	bool		ended;
 } CopySource;
-
-/*
- * COPY's callback has no argument of its own. A value's input function can run
- * another job (a domain's check can do anything): whoever sets this puts back
- * what was there.
- */
-static CopySource *reading = NULL;
-
-static int
-receive(void *buffer, int min_bytes, int max_bytes)
-{
-	CopySource *self = reading;
-	char	   *to = buffer;
-	int			got = 0;
-
-	while (got < max_bytes)
-	{
-		int			n;
-
-		if (self->piece_left == 0)
-		{
-			if (self->ended)
-				break;
-			/* what has arrived is taken; more is waited for only where it is needed */
-			n = remote_copy_next(self->remote, &self->piece, got < min_bytes);
-			if (n == 0)
-				break;
-			if (n < 0)
-			{
-				self->ended = true;
-				break;
-			}
-			self->piece_left = n;
-			self->base.bytes_read += n;
-		}
-		n = Min(self->piece_left, max_bytes - got);
-		memcpy(to + got, self->piece, n);
-		self->piece += n;
-		self->piece_left -= n;
-		got += n;
-	}
-	return got;
-}
 
 static bool
 copy_ready(Source *source)
@@ -145,6 +93,8 @@ copy_from_clause(Source *source)
 	}
 	if (source->with_xmin)
 		appendStringInfo(&buf, ", xmin AS %s", source->xmin);
+	if (source->with_ctid)
+		appendStringInfo(&buf, ", ctid AS %s", source->ctid);
 	appendStringInfo(&buf, " FROM %s) AS source", copy_relation_name(source));
 	table_close(rel, AccessShareLock);
 	return buf.data;
@@ -183,96 +133,92 @@ copy_describe(Source *source, const char *sql, int ncolumns,
 		collations[i] = OidIsValid(types[i]) ? get_typcollation(types[i]) : InvalidOid;
 }
 
-/* the relation that COPY's parser asks for column types and for its name in messages */
-static void
-make_relation(CopySource *self, const Shape *shape)
+static Remote *
+connect(const Job *job, MemoryContext context)
 {
-	memset(&self->relation, 0, sizeof(self->relation));
-	memset(&self->relation_form, 0, sizeof(self->relation_form));
-	self->relation.rd_att = shape->desc;
-	self->relation.rd_rel = &self->relation_form;
-	self->relation.rd_id = self->base.job->source;
-	self->relation_form.relkind = RELKIND_RELATION;
-	namestrcpy(&self->relation_form.relname, get_rel_name(self->base.job->source));
+	return remote_connect(GetForeignTable(job->source)->serverid, job->owner,
+						  psprintf(SOURCE_READER_PREFIX "%s", job->name),
+						  job->options->statement_timeout, job->options->lock_timeout,
+						  /* so that a cast to a time without zone, in an expression, means what the horizon does */
+						  job->options->source_timezone ? job->options->source_timezone : "UTC",
+						  context);
 }
 
+/*
+ * Several readers have a connection each, and read as of the first one's
+ * snapshot: a row that moves meanwhile is in one part, as it was.
+ */
 static void
-copy_open(Source *source, const char *sql, const Shape *shape)
+copy_open(Source *source, List *queries, const Shape *shape)
 {
 	CopySource *self = (CopySource *) source;
-	CopySource *outer;
-	List	   *options;
-	MemoryContext old;
+	int			n = list_length(queries);
+	const char *snapshot = NULL;
+	MemoryContext context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
 
-	remote_copy_start(self->remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql,
-											 shape->all_binary ? "binary" : "text"));
-
-	self->query_context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
-	self->row_context = AllocSetContextCreate(self->query_context, "incload row", ALLOCSET_DEFAULT_SIZES);
-	self->piece_left = 0;
-	self->ended = false;
-
-	old = MemoryContextSwitchTo(self->query_context);
-	make_relation(self, shape);
+	self->query_context = context;
 	self->values = palloc(sizeof(Datum) * shape->desc->natts);
 	self->nulls = palloc(sizeof(bool) * shape->desc->natts);
-	options = list_make2(makeDefElem("format",
-									 (Node *) makeString(shape->all_binary ? "binary" : "text"), -1),
-						 makeDefElem("encoding",
-									 (Node *) makeString((char *) GetDatabaseEncodingName()), -1));
-	outer = reading;
-	PG_TRY();
-	{
-		reading = self;
-		self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
-	}
-	PG_FINALLY();
-	{
-		reading = outer;
-	}
-	PG_END_TRY();
+	self->streams = palloc0(sizeof(CopyStream *) * n);
+	self->remotes = palloc0(sizeof(Remote *) * n);
+	self->waiting = palloc0(sizeof(Remote *) * n);
+	self->nstreams = n;
+	self->next = 0;
+	/* connections are made side by side */
+	for (int i = 0; i < n; i++)
+		self->remotes[i] = i == 0 ? self->remote : connect(source->job, context);
+	if (n > 1)
+		snapshot = remote_share_snapshot(self->remote);
+	for (int i = 1; i < n; i++)
+		remote_take_snapshot(self->remotes[i], snapshot);
+	for (int i = 0; i < n; i++)
+		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), shape,
+											source->job->source, context);
 	MemoryContextSwitchTo(old);
+}
+
+/* the stream that is to be read next: one of which something has arrived; NULL when all have ended */
+static CopyStream *
+choose_stream(CopySource *self)
+{
+	bool		waits = self->nstreams > 1;
+
+	for (;;)
+	{
+		int			n = 0;
+
+		for (int i = 0; i < self->nstreams; i++)
+		{
+			int			which = self->next;
+
+			self->next = (self->next + 1) % self->nstreams;
+			if (copy_stream_ended(self->streams[which]))
+				continue;
+			if (!waits || copy_stream_arrived(self->streams[which]))
+				return self->streams[which];
+			self->waiting[n++] = self->remotes[which];
+		}
+		if (n == 0)
+			return NULL;
+		/* after that, wait for the one whose turn it is, lest rows lie here that were taken for none */
+		waits = remote_wait_any(self->waiting, n);
+	}
 }
 
 static bool
 copy_read(Source *source, Stage *stage)
 {
 	CopySource *self = (CopySource *) source;
-	ErrorContextCallback callback;
-	CopySource *outer = reading;
-	int			encoding = pg_get_client_encoding();
-	volatile bool taken = true;
-	volatile bool more = false;
-	MemoryContext old = MemoryContextSwitchTo(self->row_context);
+	CopyStream *stream;
+	StreamState state = STREAM_ENDED;
 
-	callback.callback = CopyFromErrorCallback;
-	callback.arg = self->copy;
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
-
-	PG_TRY();
+	while (state != STREAM_FULL && (stream = choose_stream(self)) != NULL)
 	{
-		reading = self;
-		/* binary text is taken to be in the client's encoding; what comes is in the database's */
-		SetClientEncoding(GetDatabaseEncoding());
-		do
-		{
-			MemoryContextReset(self->row_context);
-			more = NextCopyFrom(self->copy, NULL, self->values, self->nulls);
-			if (more)
-				taken = stage_put(stage, self->values, self->nulls);
-		} while (more && taken);
+		state = copy_stream_read(stream, stage, self->values, self->nulls, self->nstreams > 1);
+		source->bytes_read += copy_stream_bytes(stream);
 	}
-	PG_FINALLY();
-	{
-		reading = outer;
-		SetClientEncoding(encoding);
-	}
-	PG_END_TRY();
-
-	error_context_stack = callback.previous;
-	MemoryContextSwitchTo(old);
-	return more;
+	return state == STREAM_FULL;
 }
 
 static void
@@ -282,12 +228,13 @@ copy_close(Source *source)
 
 	if (self->query_context == NULL)
 		return;
-	/* rows are left that nobody wants: only ending the session stops them */
-	if (!self->ended)
-		remote_disconnect(self->remote);
-	if (self->copy)
-		EndCopyFrom(self->copy);
-	self->copy = NULL;
+	for (int i = 0; i < self->nstreams; i++)
+	{
+		copy_stream_close(self->streams[i]);
+		/* one of a kind is kept, and this has heard more */
+		if (i > 0)
+			remote_disconnect(self->remotes[i]);
+	}
 	MemoryContextDelete(self->query_context);
 	self->query_context = NULL;
 }
@@ -301,6 +248,7 @@ copy_release(Source *source)
 static const SourceRoutine copy_routine = {
 	.name = "copy",
 	.outlives_commit = true,
+	.reads_parts = true,
 	.ready = copy_ready,
 	.version = copy_version,
 	.from_clause = copy_from_clause,
@@ -350,11 +298,9 @@ source_copy_connect(const Job *job, MemoryContext context)
 	self->base.xmin = "incload_xmin";
 	while (get_attnum(job->source, self->base.xmin) != InvalidAttrNumber)
 		self->base.xmin = psprintf("%s_", self->base.xmin);
-	self->remote = remote_connect(GetForeignTable(job->source)->serverid, job->owner,
-								  psprintf(SOURCE_READER_PREFIX "%s", job->name),
-								  job->options->statement_timeout, job->options->lock_timeout,
-								  /* so that a cast to a time without zone, in an expression, means what the horizon does */
-								  job->options->source_timezone ? job->options->source_timezone : "UTC",
-								  context);
+	self->base.ctid = "incload_ctid";
+	while (get_attnum(job->source, self->base.ctid) != InvalidAttrNumber)
+		self->base.ctid = psprintf("%s_", self->base.ctid);
+	self->remote = connect(job, context);
 	return &self->base;
 }

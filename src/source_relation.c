@@ -211,8 +211,9 @@ receiver_nothing(DestReceiver *dest)
 }
 
 static void
-relation_open_query(Source *source, const char *sql, const Shape *shape)
+relation_open_query(Source *source, List *queries, const Shape *shape)
 {
+	const char *sql = linitial(queries);
 	RelationSource *self = (RelationSource *) source;
 	MemoryContext old;
 	PlannedStmt *plan;
