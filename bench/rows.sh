@@ -4,7 +4,7 @@
 # bench/run.  row_NAME measures the row NAME, with "-" for "_".
 
 # The rows in their order; those of one place stand together.
-all_rows=(first-load stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-5 delta-10
+all_rows=(first-load first-load-slow stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-5 delta-10
 	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x memory)
 shapes=(narrow wide megabyte composite uuid ten_indexes partitioned triggers)
 shape_rows=(first-load new-rows delta-1 delta-10 unchanged)
@@ -28,6 +28,19 @@ first_load() {
 	require_equal
 }
 row_first_load() { base_place && first_load 0.6; }
+
+# The source takes some time for each row without using the processor, as a
+# source that is busy or far does: several readers wait side by side.
+row_first_load_slow() {
+	base_place
+	on_source -c "CREATE OR REPLACE FUNCTION slow(bigint) RETURNS boolean LANGUAGE plpgsql AS \$\$ BEGIN PERFORM pg_sleep(0.0002); RETURN true; END \$\$"
+	describe "$row" - ratio "first load of $((rows / 100)) rows, each a fifth of a millisecond late: 4 readers" "one reader"
+	compare nothing slow_job run_job run_job
+}
+slow_job() {
+	empty_targets
+	new_job "{\"parallel\": $([[ $1 == incload ]] && echo 4 || echo 1), \"filter\": \"id % 100 = 0 AND public.slow(id)\"}"
+}
 
 # The job ends in an error that a trigger of the target raises as soon as rows
 # are to be applied: by then all of them are in the stage.

@@ -465,7 +465,9 @@ advance_checkpoint(Run *run, bool is_last)
 
 	checkpoint->guarantee = run->horizon->guarantee;
 	checkpoint->held_back_by = run->horizon->held_back_by;
-	checkpoint->epoch = run->horizon->epoch;
+	/* a run that could not ask who the source is does not forget it */
+	if (run->horizon->epoch)
+		checkpoint->epoch = run->horizon->epoch;
 	if (type != NULL)
 	{
 		Bound		reached = run->horizon->bound;

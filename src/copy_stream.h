@@ -14,11 +14,11 @@
 typedef struct CopyStream CopyStream;
 
 /*
- * Starts the COPY of a query over a connection. The relation is the one that
+ * Starts the COPY of a query over a connection, after locking what is named by "lock". The relation is the one that
  * messages name. All of it lives in "context"; the connection stays the caller's.
  */
-extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const Shape *shape,
-									Oid relation, MemoryContext context);
+extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const char *lock,
+									const Shape *shape, Oid relation, MemoryContext context);
 
 /* why copy_stream_read() has come back */
 typedef enum StreamState

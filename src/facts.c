@@ -57,7 +57,8 @@ static const char columns_query[] =
 " JOIN pg_catalog.pg_class x ON x.oid OPERATOR(pg_catalog.=) i.indexrelid"
 " JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) x.relam"
 " WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
-" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)"
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL),"
+" pg_catalog.has_table_privilege(a.attrelid, 'SELECT')"
 " FROM pg_catalog.pg_attribute a"
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
 " WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
@@ -78,7 +79,8 @@ static const char columns_query[] =
 " i.indkey), ',' ORDER BY i.indisprimary DESC, i.indexrelid)" \
 " FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
 " AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL" \
-" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)" \
+" AND i.indisvalid AND i.indisready AND i.indpred IS NULL)," \
+" pg_catalog.has_table_privilege(a.attrelid, 'SELECT')" \
 " FROM pg_catalog.pg_attribute a" \
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid" \
 " WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
@@ -224,6 +226,7 @@ ask_columns(Source *source, SourceFacts *facts, List *locals, const char *query)
 		facts->kind = v[5][0];
 		facts->rows = strtod(v[6], NULL);
 		facts->has_children = v[7][0] == 't';
+		facts->is_readable = v[9][0] == 't';
 		if (column == NULL)
 			continue;
 		if (v[1])
@@ -337,24 +340,30 @@ facts_outline(Source *source)
 }
 
 char *
-facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given)
+facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given, bool *is_whole)
 {
 	StringInfoData buf;
 	TextRows   *names;
 	TextRows   *last;
 
-	/* the CASE keeps the right from being asked of what is no sequence */
 	names = source_ask_catalog(source, psprintf(
-		"SELECT c.oid::pg_catalog.regclass FROM (%s) o JOIN pg_catalog.pg_class c ON c.oid = o.oid"
-		" WHERE CASE WHEN c.relkind = 'S' THEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT') END",
+		"SELECT CASE WHEN pg_catalog.has_sequence_privilege(c.oid, 'SELECT') THEN c.oid::pg_catalog.regclass END"
+		" FROM (%s) o JOIN pg_catalog.pg_class c ON c.oid = o.oid"
+		" WHERE c.relkind = 'S'",
 		oids_query));
-	if (names->nrows == 0)
-		return NULL;
 	/* pg_sequence_last_value() would lock them as nextval() does */
 	initStringInfo(&buf);
+	*is_whole = true;
 	for (int r = 0; r < names->nrows; r++)
-		appendStringInfo(&buf, "%sSELECT s.last_value, s.is_called FROM %s s",
-						 r ? " UNION ALL " : "", names->value[r][0]);
+	{
+		if (names->value[r][0])
+			appendStringInfo(&buf, "%sSELECT s.last_value, s.is_called FROM %s s",
+							 buf.len > 0 ? " UNION ALL " : "", names->value[r][0]);
+		else
+			*is_whole = false;
+	}
+	if (buf.len == 0)
+		return NULL;
 	last = source_ask_catalog(source, psprintf("SELECT l.last_value, l.is_called FROM (%s) l ORDER BY %s LIMIT 1", buf.data,
 											 /* one that was never drawn from may never be */
 											 least ? "2 DESC, 1" : "1 DESC, 2 DESC"));

@@ -27,6 +27,7 @@ typedef struct SourceFacts
 	List	   *columns;		/* of SourceColumn *, those that both sides have */
 	List	   *unique_keys;	/* of List of char *: columns of each unique index */
 	double		rows;			/* the planner's estimate; -1: not known */
+	bool		is_readable;	/* the role there has SELECT on all of it, not on columns alone */
 	bool		has_children;	/* others inherit from it, and its indexes and constraints are not theirs */
 	char		kind;			/* relkind where the rows are; '\0': not known */
 } SourceFacts;
@@ -69,8 +70,8 @@ extern char *facts_sequences_query(Source *source, const char *column);
  * is_given is false then, the one that they will give out first; NULL where that
  * cannot be seen. With "least", what the one has given out that is furthest
  * behind: where several feed a column, it is still to give all that is above. Of the relations that the query names by oid, those that
- * are no sequence do not count. Takes no lock that a writer would take.
+ * are no sequence do not count; is_whole is false if some may not be read. Takes no lock that a writer would take.
  */
-extern char *facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given);
+extern char *facts_last_value(Source *source, const char *oids_query, bool least, bool *is_given, bool *is_whole);
 
 #endif							/* INCLOAD_FACTS_H */

@@ -76,7 +76,11 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 {
 	char	   *given_out;
 	bool		is_given;
+	bool		is_whole;
 
+	/* everything is read again in any case */
+	if (horizon->reread && job->key != NIL)
+		return;
 	if (!track->reached.is_set || !newest->is_set ||
 		watermark_compare(track->type, capped->value, track->reached.value) >= 0)
 		return;
@@ -109,10 +113,10 @@ require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
 		return;
 	}
 	/* another column's sequence would hide that this one was reset */
-	given_out = track->feed == FEED_SEQUENCE
-		? facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given)
+	given_out = track->feed != FEED_OTHER
+		? facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given, &is_whole)
 		: facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
-											state->relations), false, &is_given);
+											state->relations), false, &is_given, &is_whole);
 	if (given_out != NULL && number_reaches(track->type, given_out, is_given, track->reached.value))
 		return;
 	ereport(ERROR,
@@ -160,12 +164,13 @@ cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound
 {
 	char	   *given_out;
 	bool		is_given;
+	bool		is_whole;
 	Bound		last = {.is_set = true};
 
-	if (track->feed != FEED_SEQUENCE || !bound->is_set)
+	if (track->feed == FEED_OTHER || !bound->is_set)
 		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given);
-	if (given_out == NULL)
+	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given, &is_whole);
+	if (!is_whole)
 		catalog_event_once(job, "sequence_unreadable", track->name,
 						   psprintf("the role at the source may not read the sequence of %s: an id that is put in above it hides all that come after; SELECT * FROM incload_check(%s) has the GRANT",
 									track->name, quote_literal_cstr(job->name)));
@@ -233,9 +238,10 @@ name_holder(Horizon *horizon, const Track *track, const Witness *witness)
 	NotedBound *first = linitial(track->noted);
 	const Holder *holder = witness_holder(witness, linitial(first->waits));
 
-	horizon->held_since = holder->since ? holder->since : first->at;
-	horizon->held_back_by = psprintf("%s, since %s%s", holder->who, timestamptz_to_str(horizon->held_since),
-									 holder->since ? "" : " or earlier");
+	horizon->held_since = holder && holder->since ? holder->since : first->at;
+	horizon->held_back_by = psprintf("%s, since %s%s", holder ? holder->who : (char *) linitial(first->waits),
+									 timestamptz_to_str(horizon->held_since),
+									 holder && holder->since ? "" : " or earlier");
 }
 
 /* no order among ids of several sequences: those of the one hide those of the other */
@@ -248,13 +254,30 @@ note_mixed(const Job *job, const Track *track, const SourceState *state)
 									job->source_name, track->name));
 }
 
+/*
+ * The newest number of a track, no further than its sequence has come; where ids
+ * went backwards, that is an ERROR. A standby may just be behind what was read elsewhere.
+ */
+static Bound
+newest_number(Horizon *horizon, Source *source, const Job *job, Track *track,
+			  const Checkpoint *checkpoint, const SourceState *state, const Bound *limit, bool is_full)
+{
+	Bound		newest = newest_bound(source, job, track, limit);
+	Bound		capped = newest;
+
+	note_mixed(job, track, state);
+	cap_at_sequence(source, job, track, &capped);
+	if (!is_full && !state->in_recovery)
+		require_forward(horizon, track, source, job, checkpoint, state, &newest, &capped);
+	return capped;
+}
+
 /* every row below was written by a transaction that is over */
 static void
 exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
 {
 	Bound		newest[MAX_TRACKS] = {0};
-	Bound		capped;
 	Bound		no_limit = {0};
 	Witness    *witness;
 	bool		same_epoch = checkpoint->epoch && strcmp(checkpoint->epoch, horizon->epoch) == 0;
@@ -263,15 +286,8 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 	{
 		Track	   *track = list_nth(tracks, i);
 
-		if (track->type->kind == WATERMARK_TIME)
-			continue;
-		note_mixed(job, track, state);
-		newest[i] = newest_bound(source, job, track, &no_limit);
-		capped = newest[i];
-		cap_at_sequence(source, job, track, &capped);
-		if (!is_full)
-			require_forward(horizon, track, source, job, checkpoint, state, &newest[i], &capped);
-		newest[i] = capped;
+		if (track->type->kind != WATERMARK_TIME)
+			newest[i] = newest_number(horizon, source, job, track, checkpoint, state, &no_limit, is_full);
 	}
 	witness = witness_open(source, state);
 	for (int i = 0; i < list_length(tracks); i++)
@@ -297,10 +313,11 @@ exact_horizon(Horizon *horizon, Source *source, const Job *job, List *tracks,
 	}
 }
 
-/* nobody can tell who is open: what is old enough counts as settled */
+/* nobody can tell who is open: what is old enough counts as settled. The state is that of a server that could be asked. */
 static void
 settled_by_age(Horizon *horizon, Source *source, const Job *job, List *tracks,
-			   TimestampTz clock, bool by_clock)
+			   const Checkpoint *checkpoint, const SourceState *state,
+			   TimestampTz clock, bool by_clock, bool is_full)
 {
 	TimestampTz settled = TimestampTzPlusMilliseconds(clock, -job->options->settle);
 	ListCell   *lc;
@@ -315,7 +332,9 @@ settled_by_age(Horizon *horizon, Source *source, const Job *job, List *tracks,
 		{
 			/* what the clock has not reached would hide what comes until then */
 			Bound		limit = clock_limit(source, track->type, clock, 0);
-			Bound		newest = newest_bound(source, job, track, &limit);
+			Bound		newest = state && track->type->kind == WATERMARK_NUMBER
+				? newest_number(horizon, source, job, track, checkpoint, state, &limit, is_full)
+				: newest_bound(source, job, track, &limit);
 
 			track_settle_by_age(track, &newest, settled, clock);
 		}
@@ -339,7 +358,7 @@ deciding_options(const Job *job)
 
 /* everything that decides which rows are read and what becomes of them */
 static char *
-definition_hash(const Job *job, const Shape *shape, const char *relations)
+definition_hash(Source *source, const Job *job, const Shape *shape, const char *relations)
 {
 	StringInfoData buf;
 
@@ -352,8 +371,16 @@ definition_hash(const Job *job, const Shape *shape, const char *relations)
 						 shape->columns[i].type, shape->columns[i].is_key);
 	/* a partition that is attached brings rows that are older than the mark */
 	appendStringInfo(&buf, " %s", relations);
+	/* nor are the columns there the same by other names */
+	appendStringInfo(&buf, " %s", source->routine->from_clause(source));
 	return psprintf("%016llx", (unsigned long long)
 					DatumGetUInt64(hash_any_extended((unsigned char *) buf.data, buf.len, 0)));
+}
+
+static bool
+is_plain(const char *expression)
+{
+	return expression == NULL || expression_is_plain(expression);
 }
 
 /*
@@ -365,10 +392,13 @@ static void
 check_mark(Horizon *horizon, Source *source, const Job *job, const Shape *shape,
 		   const Checkpoint *checkpoint, const SourceState *state)
 {
-	horizon->definition_hash = definition_hash(job, shape, state->relations);
-	/* what a function or another table says of a row may change without the row */
-	if (!state->is_table ||
-		(!shape->by_xmin && job->options->filter && !expression_is_plain(job->options->filter)))
+	horizon->definition_hash = definition_hash(source, job, shape, state->relations);
+	if (!state->is_table || !state->shows_xmin)
+		return;
+	/* what a function, another table or a policy says of a row may change without the row */
+	if (!shape->by_xmin &&
+		(state->has_policies || !is_plain(job->options->filter) ||
+		 (job->watermark[0] == '(' && !is_plain(job->watermark))))
 		return;
 	source->with_xmin = true;
 	horizon->mark = state->oldest_xid;
@@ -433,11 +463,14 @@ tracks_number(List *tracks)
 
 /* can the tracks be settled by looking at who is open? */
 static bool
-can_be_exact(const SourceState *state, List *tracks)
+can_be_exact(const Job *job, const SourceState *state, List *tracks)
 {
 	ListCell   *lc;
 
 	if (state->in_recovery || !state->is_tables)
+		return false;
+	/* who writes to another table that it reads is not seen */
+	if (job->watermark[0] == '(' && expression_influences(job->watermark).by_table)
 		return false;
 	foreach(lc, tracks)
 	{
@@ -456,11 +489,17 @@ settle_tracks(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 			  const Checkpoint *checkpoint, const SourceState *state, bool is_full)
 {
 	TimestampTz clock = state->clock;
+	ListCell   *lc;
 
-	if (can_be_exact(state, tracks))
+	if (can_be_exact(job, state, tracks))
 	{
 		horizon->guarantee = "exact";
 		check_mark(horizon, source, job, shape, checkpoint, state);
+		/* a time noted in one zone is another one in the next */
+		if (checkpoint->definition_hash == NULL ||
+			strcmp(checkpoint->definition_hash, horizon->definition_hash) != 0)
+			foreach(lc, tracks)
+				((Track *) lfirst(lc))->was_noted = NIL;
 		exact_horizon(horizon, source, job, tracks, checkpoint, state, is_full);
 		return;
 	}
@@ -469,7 +508,7 @@ settle_tracks(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		return;
 	if (state->in_recovery)
 		clock = Min(clock, state->replayed_to);
-	settled_by_age(horizon, source, job, tracks, clock, !state->is_refreshed);
+	settled_by_age(horizon, source, job, tracks, checkpoint, state, clock, !state->is_refreshed, is_full);
 }
 
 /*
@@ -489,6 +528,12 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 				 errmsg("source %s does not tell which transaction wrote a row", job->source_name),
 				 errdetail("It is no table, or a partition of it is none."),
 				 errhint("Track a column by watermark => '...', or use strategy full.")));
+	if (!state->shows_xmin)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for xmin of source %s", job->source_name),
+				 errdetail("The role at the source has rights on columns alone, and xmin is none of them."),
+				 errhint("GRANT SELECT on the whole table, or track a column by watermark => '...'.")));
 	horizon->guarantee = "exact";
 	check_mark(horizon, source, job, shape, checkpoint, state);
 	/* the next to be over may be the newest there is, and open all the same */
@@ -544,8 +589,8 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 	if (tracks == NIL && !shape->by_xmin)
 		return horizon;
 	if (!shape->by_xmin && !witness_possible(source))
-		settled_by_age(horizon, source, job, tracks, horizon->source_clock,
-					   get_rel_relkind(job->source) != RELKIND_MATVIEW);
+		settled_by_age(horizon, source, job, tracks, checkpoint, NULL, horizon->source_clock,
+					   get_rel_relkind(job->source) != RELKIND_MATVIEW, is_full);
 	else
 	{
 		state = witness_state(source, tracks_number(tracks));

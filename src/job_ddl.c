@@ -261,6 +261,21 @@ changes_rows(const JobOptions *old, const JobOptions *new)
 	return false;
 }
 
+/* without a key, rows that are read again are doubled in a target that has them */
+static void
+require_no_doubles(const Job *old, const Job *new)
+{
+	if (new->key != NIL || new->strategy == STRATEGY_FULL || new->target != old->stored_target ||
+		catalog_read_checkpoint(old->id, false)->loaded_to == NULL)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("job \"%s\" has loaded rows that would be loaded a second time", new->name),
+			 errdetail("With another source, watermark, strategy or key everything is read again, and without a key nothing tells which rows target %s has.",
+					   new->target_name),
+			 errhint("Name a key; or empty the target, drop the job and create it anew.")));
+}
+
 PG_FUNCTION_INFO_V1(incload_alter_job);
 
 /*
@@ -312,6 +327,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 		agenda_enter(job);
 	if (changes_reading(old, job))
 	{
+		require_no_doubles(old, job);
 		catalog_reset_checkpoint(job->id);
 		ereport(NOTICE,
 				(errmsg("the next run of job \"%s\" reads everything again", job->name),

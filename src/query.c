@@ -70,25 +70,6 @@ names_column(Node *node, void *context)
 	return raw_expression_tree_walker(node, names_column, context);
 }
 
-static bool
-looks_elsewhere(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, FuncCall) || IsA(node, SubLink) || IsA(node, SQLValueFunction))
-		return true;
-	return raw_expression_tree_walker(node, looks_elsewhere, context);
-}
-
-bool
-expression_is_plain(const char *text)
-{
-	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
-															  RAW_PARSE_DEFAULT));
-
-	return !looks_elsewhere(statement->stmt, NULL);
-}
-
 /* is it a constant whose meaning depends on when it is read? */
 static bool
 names_moment(Node *node)
@@ -102,6 +83,25 @@ names_moment(Node *node)
 		if (pg_strcasecmp(constant->val.sval.sval, moments[i]) == 0)
 			return true;
 	return false;
+}
+
+static bool
+looks_elsewhere(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncCall) || IsA(node, SubLink) || IsA(node, SQLValueFunction) || names_moment(node))
+		return true;
+	return raw_expression_tree_walker(node, looks_elsewhere, context);
+}
+
+bool
+expression_is_plain(const char *text)
+{
+	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
+															  RAW_PARSE_DEFAULT));
+
+	return !looks_elsewhere(statement->stmt, NULL);
 }
 
 static bool

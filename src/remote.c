@@ -491,7 +491,11 @@ remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32
 	PQclear(result);
 }
 
-#define BEGIN_READING "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+/*
+ * The lock comes before the snapshot: whoever has rewritten the table in
+ * between (ALTER TABLE) has left nothing in it that an older snapshot shows.
+ */
+#define BEGIN_READING "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY%s%s"
 
 /* sends simple queries, after the last answer to what was asked before */
 static void
@@ -505,10 +509,18 @@ send_simple(Remote *remote, const char *sql)
 		report_lost(remote, sql);
 }
 
-char *
-remote_share_snapshot(Remote *remote)
+/* what stands between BEGIN and the snapshot */
+static const char *
+lock_first(const char *relation)
 {
-	static const char sql[] = BEGIN_READING "; SELECT pg_catalog.pg_export_snapshot()";
+	return relation ? psprintf("; LOCK TABLE %s IN ACCESS SHARE MODE", relation) : "";
+}
+
+char *
+remote_share_snapshot(Remote *remote, const char *relation)
+{
+	char	   *sql = psprintf(BEGIN_READING "; SELECT pg_catalog.pg_export_snapshot()",
+							   lock_first(relation), "");
 	PGresult   *result;
 	char	   *snapshot = NULL;
 
@@ -528,9 +540,11 @@ remote_share_snapshot(Remote *remote)
 }
 
 void
-remote_take_snapshot(Remote *remote, const char *snapshot)
+remote_take_snapshot(Remote *remote, const char *snapshot, const char *relation)
 {
-	char	   *sql = psprintf(BEGIN_READING "; SET TRANSACTION SNAPSHOT %s", quote_literal_cstr(snapshot));
+	/* who queues for the table waits for the first reader, and that would wait for this one */
+	char	   *sql = psprintf(BEGIN_READING "; SET TRANSACTION SNAPSHOT %s", lock_first(relation),
+							   relation ? " NOWAIT" : "", quote_literal_cstr(snapshot));
 	PGresult   *result;
 
 	send_simple(remote, sql);
@@ -544,12 +558,12 @@ remote_take_snapshot(Remote *remote, const char *snapshot)
 }
 
 void
-remote_copy_start(Remote *remote, const char *sql)
+remote_copy_start(Remote *remote, const char *sql, const char *relation)
 {
 	if (remote->in_transaction && !PQsendQuery(remote->connection->pg, psprintf("%s; COMMIT", sql)))
 		report_lost(remote, sql);
 	else if (!remote->in_transaction)
-		send_simple(remote, psprintf(BEGIN_READING "; %s; COMMIT", sql));
+		send_simple(remote, psprintf(BEGIN_READING "; %s; COMMIT", lock_first(relation), "", sql));
 	remote->in_transaction = false;
 	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
 	remote->copy_begins = true;

@@ -66,17 +66,18 @@ extern void remote_describe(Remote *remote, const char *sql, int ncolumns,
 /*
  * Begins the transaction of the next remote_copy_start() here, and returns its
  * snapshot's name, by which other connections can read the same until that ends.
+ * Here and below, a relation is locked (ACCESS SHARE) before the snapshot is taken; NULL: none.
  */
-extern char *remote_share_snapshot(Remote *remote);
+extern char *remote_share_snapshot(Remote *remote, const char *relation);
 
-/* begins it likewise, with the snapshot that another connection shares */
-extern void remote_take_snapshot(Remote *remote, const char *snapshot);
+/* begins it likewise, with the snapshot that another connection shares; 55P03 where the lock is not to be had at once */
+extern void remote_take_snapshot(Remote *remote, const char *snapshot, const char *relation);
 
 /*
  * Starts a COPY … TO STDOUT in a read-only transaction of its own, which ends
  * with the last row. Does not wait for the server to begin.
  */
-extern void remote_copy_start(Remote *remote, const char *sql);
+extern void remote_copy_start(Remote *remote, const char *sql, const char *relation);
 
 /*
  * The next piece of the COPY: its length, and in *data its bytes, good until

@@ -459,9 +459,10 @@ match_key(const Job *job, Shape *shape)
 					 errmsg("column \"%s\" cannot be part of a key", name),
 					 errdetail("Type %s has no order, or no equality.", format_type_be(type)),
 					 errhint("Choose columns that identify a row and can be compared.")));
-		/* in a query there, bare operators have to mean the built-in ones */
+		/* in a query there, bare operators have to mean the built-in ones, and what is staged is to be what is there */
 		if (getBaseType(type) >= FirstGenbkiObjectId ||
-			getBaseType(type) != getBaseType(shape->columns[position].source_type))
+			getBaseType(type) != getBaseType(shape->columns[position].source_type) ||
+			!column_keeps_digits(&shape->columns[position]))
 			shape->key_is_portable = false;
 		shape->key[shape->nkeys++] = position;
 	}
@@ -481,6 +482,28 @@ key_is_unique(const SourceFacts *facts, const Shape *shape, const Job *job)
 			return false;
 	}
 	return shape->nkeys > 0 && !facts->has_children && facts_unique_within(facts, job->key);
+}
+
+/*
+ * May a batch end among rows of one watermark, after a key? Not where several of
+ * them can have that key and the last is to win. And not where the order may be
+ * made elsewhere, by another collation's rules than the comparison that goes on.
+ */
+static bool
+key_cuts_ties(const Source *source, const Shape *shape, const Job *job)
+{
+	if (job->options->only_newer && !shape->key_is_unique)
+		return false;
+	if (source->routine->outlives_commit || source->is_local)
+		return true;
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		const LoadColumn *column = &shape->columns[shape->key[i]];
+
+		if (OidIsValid(column->source_collation) && column->source_collation != C_COLLATION_OID)
+			return false;
+	}
+	return true;
 }
 
 static void
@@ -540,7 +563,10 @@ shape_build(Source *source, const Job *job)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
 	facts = facts_outline(source);
+	source_note_facts(source, facts->kind, facts->is_readable);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
+	if (!key_cuts_ties(source, shape, job))
+		shape->key_is_portable = false;
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);
 	build_desc(shape);

@@ -93,6 +93,13 @@ source_release(Source *source)
 	source->routine->release(source);
 }
 
+void
+source_note_facts(Source *source, char kind, bool is_readable)
+{
+	source->may_lock = is_readable &&
+		(kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE || kind == RELKIND_VIEW);
+}
+
 bool
 source_ready(Source *source)
 {

@@ -81,6 +81,7 @@ struct Source
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
 	bool		is_local;		/* the rows are in this database */
+	bool		may_lock;		/* the relation can be locked there, by who reads it */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
 	bool		with_ctid;		/* likewise where a row lies: */
@@ -105,6 +106,9 @@ extern bool source_ready(Source *source);
  */
 extern TextRows *source_ask_catalog(Source *source, const char *sql);
 extern TextRows *source_ask_catalog_about(Source *source, const char *sql, const char *argument);
+
+/* what the source's catalog says of the relation: its kind, and whether all of it may be read */
+extern void source_note_facts(Source *source, char kind, bool is_readable);
 
 /*
  * What is asked from here on is what every run of the job asks, and in its

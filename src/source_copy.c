@@ -154,6 +154,7 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	CopySource *self = (CopySource *) source;
 	int			n = list_length(queries);
 	const char *snapshot = NULL;
+	const char *lock = source->may_lock ? copy_relation_name(source) : NULL;
 	MemoryContext context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
@@ -169,11 +170,11 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	for (int i = 0; i < n; i++)
 		self->remotes[i] = i == 0 ? self->remote : connect(source->job, context);
 	if (n > 1)
-		snapshot = remote_share_snapshot(self->remote);
+		snapshot = remote_share_snapshot(self->remote, lock);
 	for (int i = 1; i < n; i++)
-		remote_take_snapshot(self->remotes[i], snapshot);
+		remote_take_snapshot(self->remotes[i], snapshot, lock);
 	for (int i = 0; i < n; i++)
-		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), shape,
+		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock, shape,
 											source->job->source, context);
 	MemoryContextSwitchTo(old);
 }

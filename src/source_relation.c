@@ -224,6 +224,9 @@ relation_open_query(Source *source, List *queries, const Shape *shape)
 
 	PushActiveSnapshot(GetTransactionSnapshot());
 	plan = compat_pg_plan_query(analyze(sql), sql, 0);
+	/* the relations are locked by now: an older snapshot would show nothing of one that was rewritten before */
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
 	self->receiver.dest.receiveSlot = receive_row;
 	self->receiver.dest.rStartup = receiver_startup;
 	self->receiver.dest.rShutdown = receiver_nothing;

@@ -21,6 +21,7 @@
 
 static const char extent_query[] =
 "SELECT c.relkind, c.relhassubclass,"
+" CASE WHEN c.relkind = 'r' THEN pg_catalog.has_column_privilege(c.oid, 'ctid', 'SELECT') END,"
 " pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8"
 " FROM pg_catalog.pg_class c WHERE c.oid = $1::pg_catalog.regclass";
 
@@ -86,10 +87,11 @@ cut(Source *source, const Job *job, const Shape *shape, int n)
 	char	  **v = source_ask_catalog_about(source, extent_query,
 											 source->routine->relation_name(source))->value[0];
 
-	if (v[0][0] == RELKIND_RELATION && v[1][0] == 'f' && source->routine->version(source) >= 140000)
+	if (v[0][0] == RELKIND_RELATION && v[1][0] == 'f' && v[2][0] == 't' &&
+		source->routine->version(source) >= 140000)
 	{
 		source->with_ctid = true;
-		return cut_pages(source, strtoi64(v[2], NULL, 10), n);
+		return cut_pages(source, strtoi64(v[3], NULL, 10), n);
 	}
 	if (shape->watermark && has_ranges(shape->watermark))
 		return cut_values(source, job, shape->watermark, shape->watermark_expression, n);

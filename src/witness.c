@@ -46,7 +46,9 @@ static const char state_query[] =
 "  (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())"
 "   OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) k.oid),"
 " k.oid, k.relkind, k.relhassubclass,"
-" pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s)"
+" pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s),"
+/* a policy may show a row later that has not changed */
+" CASE WHEN k.relkind IN ('r', 'p', 'm') THEN pg_catalog.has_column_privilege(k.oid, 'xmin', 'SELECT') END, pg_catalog.row_security_active(k.oid)"
 " FROM (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) c,"
 " (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x,"
 " pg_catalog.pg_class k WHERE k.oid = $1::pg_catalog.regclass";
@@ -112,6 +114,8 @@ witness_state(Source *source, bool with_sequences)
 	state->is_table = kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE;
 	state->next_xid = strtou64(v[7], NULL, 10);
 	state->oldest_xid = strtou64(v[8], NULL, 10);
+	state->shows_xmin = v[9] && v[9][0] == 't';
+	state->has_policies = v[10][0] == 't';
 	if (with_sequences || has_children || kind != RELKIND_RELATION)
 	{
 		v = source_ask_catalog_about(source, behind_query, relation)->value[0];
@@ -223,8 +227,10 @@ new_holder(const char *name, const Session *session, const char *gid, const char
 "SELECT l.virtualtransaction, l.pid, pg_catalog.bool_or(l.locktype = 'relation'" \
 " AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d" \
 "  WHERE d.datname = pg_catalog.current_database())" \
-" AND l.relation = " relations " AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock'," \
-"  'ExclusiveLock', 'AccessExclusiveLock'))," \
+" AND l.relation = " relations " AND (l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock'," \
+"   'ExclusiveLock', 'AccessExclusiveLock')" \
+/* a partition with rows in it, attached by a prepared transaction */ \
+"  OR (l.pid IS NULL AND l.mode = 'ShareUpdateExclusiveLock')))," \
 " pg_catalog.max(p.gid), pg_catalog.max(p.prepared)" \
 " FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p" \
 "  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid" \
@@ -264,7 +270,7 @@ witness_open(Source *source, const SourceState *state)
 			witness->prepared = lappend(witness->prepared, name);
 		if (v[1] == NULL ? writes : session != NULL)
 			witness->others = lappend(witness->others, name);
-		if (source->is_local && v[1] && atoi(v[1]) == MyProcPid && (writes || IsTransactionBlock()))
+		if (source->is_local && v[1] && atoi(v[1]) == MyProcPid)
 		{
 			/* this one may go on to write, with a number that it has taken by now; without its pid, as later ones of this session are not it */
 			Holder	   *own = new_holder(v[0], NULL, NULL, NULL);
@@ -272,7 +278,8 @@ witness_open(Source *source, const SourceState *state)
 			own->who = psprintf("pid %s, which ran the job", v[1]);
 			own->since = GetCurrentTransactionStartTimestamp();
 			witness->holders = lappend(witness->holders, own);
-			witness->others = lappend(witness->others, v[0]);
+			if (writes || IsTransactionBlock())
+				witness->others = lappend(witness->others, v[0]);
 		}
 		if (session && session->is_hidden)
 			witness->unknown = lappend(witness->unknown, name);

@@ -25,7 +25,9 @@ typedef struct SourceState
 	bool		is_tables;		/* there is nothing but tables behind it */
 	bool		is_mixed;		/* where asked for: a UNION of tables that take numbers from several sequences */
 	bool		is_refreshed;	/* there is a materialized view, whose rows come with a REFRESH */
-	bool		is_table;		/* it is one itself, so that its rows have an xmin */
+	bool		is_table;		/* it is one itself, so that its rows have an xmin, */
+	bool		shows_xmin;		/* which the role there may read */
+	bool		has_policies;	/* row security decides which rows it sees */
 	uint64		next_xid;		/* xid8 */
 	uint64		oldest_xid;		/* xid8: each transaction below is over */
 } SourceState;

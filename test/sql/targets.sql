@@ -90,7 +90,11 @@ CREATE TABLE guarded_log (LIKE guarded);
 CREATE TRIGGER refuse_insert BEFORE INSERT ON guarded_log FOR EACH ROW EXECUTE FUNCTION refuse('{2,5}');
 SELECT strategy, key FROM incload_create_job('t_guarded_log', 'src', 'guarded_log', 'append', 'v', key => '{id}');
 SELECT * FROM run('t_guarded_log');
+-- what it has loaded would be doubled
 SELECT key FROM incload_alter_job('t_guarded_log', key => '{}');
+SELECT incload_drop_job('t_guarded_log');
+TRUNCATE guarded_log;
+SELECT key FROM incload_create_job('t_guarded_log', 'src', 'guarded_log', 'append', 'v', key => '{}');
 SELECT * FROM run('t_guarded_log');
 SELECT strategy FROM incload_alter_job('t_guarded_log', strategy => 'full');
 SELECT * FROM run('t_guarded_log');
