@@ -60,6 +60,8 @@ CREATE TABLE incload.checkpoint_store (
     mark            xid8,
     definition_hash text,
     loaded_to       text,
+    bound_type      text,
+    relations       text,
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     CHECK ((bound IS NULL) = (bound_side IS NULL)),
     CHECK (tie_key IS NULL OR bound IS NOT NULL)
@@ -179,7 +181,7 @@ COMMENT ON VIEW incload.job IS 'one row a job: what is loaded from where to wher
 CREATE VIEW incload.checkpoint WITH (security_barrier) AS
 SELECT c.job_id, j.job, c.bound, c.bound_side, c.tie_key, c.noted_bounds,
        c.fallback_bound, c.fallback_side, c.fallback_noted, c.guarantee, c.held_back_by, c.epoch, c.seen,
-       c.seen_tie_key, c.seen_null, c.mark, c.definition_hash, c.loaded_to, c.updated_at
+       c.seen_tie_key, c.seen_null, c.mark, c.definition_hash, c.loaded_to, c.bound_type, c.relations, c.updated_at
 FROM incload.checkpoint_store c
 JOIN incload.job_store j USING (job_id)
 WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
@@ -187,6 +189,8 @@ WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.checkpoint IS 'how far each job is loaded for certain, committed with the rows';
 COMMENT ON COLUMN incload.checkpoint.bound IS 'the settled horizon that was reached: every row below it (bound_side: just before or just after the value) is loaded';
+COMMENT ON COLUMN incload.checkpoint.bound_type IS 'the type of bound, seen and loaded_to';
+COMMENT ON COLUMN incload.checkpoint.relations IS 'OIDs of the tables behind the source, and, for a number, of their sequences, at the last run';
 COMMENT ON COLUMN incload.checkpoint.fallback_bound IS 'the same for the option watermark_fallback: every row without a watermark up to this id is loaded';
 COMMENT ON COLUMN incload.checkpoint.mark IS 'each transaction of the source below this xid8 was over at the last run; for the watermark xmin, the checkpoint itself';
 COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';

@@ -206,10 +206,10 @@ prepare(Run *run)
 	trouble.row_hint = row_hint;
 	require_relations(run);
 	target_require_writable(run->job, run->is_full);
-	run->stop_event = "target_replaced";
+	run->stop.code = "target_replaced";
 	if (!run->is_full)
 		target_require_same(run->job);
-	run->stop_event = NULL;
+	run->stop.code = NULL;
 	run->source = source_connect(run->job, run->context);
 	plan_ahead(run);
 	if (!source_foresee(run->source))
@@ -220,10 +220,10 @@ prepare(Run *run)
 	run->shape = shape_build(run->source, run->job);
 	/* windows of a backfill are loaded side by side, and leave it alone */
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, run->piece == NULL);
-	run->stop_event = "source_changed";
+	run->stop.code = "source_changed";
 	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint,
-								   run->is_full);
-	run->stop_event = NULL;
+								   run->is_full, &run->stop.lasts);
+	run->stop.code = NULL;
 	horizon_correct(run->horizon, run->checkpoint);
 	run->window = run->piece ? piece_window(run)
 		: run->is_full ? full_window(run)
@@ -467,7 +467,10 @@ advance_checkpoint(Run *run, bool is_last)
 	checkpoint->held_back_by = run->horizon->held_back_by;
 	/* a run that could not ask who the source is does not forget it */
 	if (run->horizon->epoch)
+	{
 		checkpoint->epoch = run->horizon->epoch;
+		checkpoint->relations = run->horizon->relations;
+	}
 	if (type != NULL)
 	{
 		Bound		reached = run->horizon->bound;

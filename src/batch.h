@@ -53,7 +53,7 @@ typedef struct Run
 	Stage	   *stage;
 	bool		is_open;		/* the reading query is */
 	bool		reads_null_apart;	/* rows without a watermark get a query of their own */
-	const char *stop_event;		/* the event that a 55000 would be now: source or target are not what they were */
+	Stop		stop;			/* what a 55000 would be now: source or target are not what they were */
 	struct Run *outer;			/* the run whose SQL has called this one */
 } Run;
 

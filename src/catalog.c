@@ -334,7 +334,7 @@ catalog_delete_job(int64 job_id)
 static const char select_checkpoint[] =
 "SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen,"
 " seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side,"
-" fallback_noted FROM incload.checkpoint_store WHERE job_id = $1::bigint";
+" fallback_noted, bound_type, relations FROM incload.checkpoint_store WHERE job_id = $1::bigint";
 
 static const char update_checkpoint[] =
 "UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
@@ -342,13 +342,13 @@ static const char update_checkpoint[] =
 " held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
 " seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
 " loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
-" fallback_noted = $17::jsonb, updated_at = clock_timestamp() WHERE job_id = $1::bigint";
+" fallback_noted = $17::jsonb, bound_type = $18, relations = $19, updated_at = clock_timestamp() WHERE job_id = $1::bigint";
 
 void
 catalog_prepare_checkpoint(bool to_write)
 {
 	if (to_write)
-		catalog_prepare(update_checkpoint, 17);
+		catalog_prepare(update_checkpoint, 19);
 	else
 		catalog_prepare(psprintf("%s FOR UPDATE", select_checkpoint), 1);
 }
@@ -366,7 +366,9 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	if (rows->nrows == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the job was dropped while it was about to run")));
+				 errmsg("the job was dropped while it was about to run"),
+				 errdetail("Its checkpoint is gone."),
+				 errhint("SELECT job FROM incload.job lists the jobs.")));
 	v = rows->value[0];
 	row->bound = v[0];
 	row->bound_side = v[1];
@@ -384,22 +386,38 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	row->fallback_bound = v[13];
 	row->fallback_side = v[14];
 	row->fallback_noted = v[15];
+	row->bound_type = v[16];
+	row->relations = v[17];
 	return row;
 }
 
 void
 catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 {
-	const char *params[17] = {
+	const char *params[19] = {
 		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
 		row->tie_key ? names_to_array(row->tie_key) : NULL,
 		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->seen,
 		row->seen_tie_key ? names_to_array(row->seen_tie_key) : NULL,
 		row->seen_null ? "t" : "f", row->mark, row->definition_hash, row->loaded_to,
-		row->fallback_bound, row->fallback_side, row->fallback_noted
+		row->fallback_bound, row->fallback_side, row->fallback_noted, row->bound_type, row->relations
 	};
 
-	catalog_query(update_checkpoint, 17, params);
+	catalog_query(update_checkpoint, 19, params);
+}
+
+TextRows *
+catalog_lasting_stop(int64 job_id)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	TextRows   *rows;
+
+	rows = catalog_query("SELECT e.message, e.at FROM incload.event_store e WHERE e.job_id = $1::bigint"
+						 " AND e.code = 'source_changed' AND e.details ? 'lasts' AND NOT EXISTS"
+						 " (SELECT FROM incload.event_store d WHERE d.job_id = e.job_id AND d.event_id > e.event_id"
+						 "  AND (d.code IN ('source_accepted', 'job_refreshed') OR d.details ? 'reset'))"
+						 " ORDER BY e.event_id DESC LIMIT 1", 1, params);
+	return rows->nrows > 0 ? rows : NULL;
 }
 
 void

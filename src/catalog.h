@@ -33,6 +33,8 @@ typedef struct CheckpointRow
 	char	   *mark;
 	char	   *definition_hash;
 	char	   *loaded_to;
+	char	   *bound_type;		/* of bound, seen and loaded_to */
+	char	   *relations;
 } CheckpointRow;
 
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
@@ -78,6 +80,12 @@ extern void catalog_delete_job(int64 job_id);
 extern CheckpointRow *catalog_read_checkpoint(int64 job_id, bool for_update);
 extern void catalog_prepare_checkpoint(bool to_write);
 extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
+
+/*
+ * What a job was stopped for by a stop that lasts (history.h) and about which nobody has decided
+ * since, as the error had it, with when that was; NULL: nothing.
+ */
+extern TextRows *catalog_lasting_stop(int64 job_id);
 
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);

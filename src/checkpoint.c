@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
@@ -74,6 +75,21 @@ noted_to_json(List *noted, const WatermarkType *type)
 	return buf.data;
 }
 
+/* numbers alone mean the same in each of their types */
+static bool
+same_reading(const char *was_type, const WatermarkType *type)
+{
+	static const char *const numbers[] = {"smallint", "integer", "bigint", "numeric"};
+
+	if (was_type == NULL || strcmp(was_type, type->sql_name) == 0)
+		return true;
+	for (int i = 0; i < lengthof(numbers); i++)
+		if (strcmp(was_type, numbers[i]) == 0 || strcmp(was_type, psprintf("pg_catalog.\"%s\"", numbers[i])) == 0)
+			return type->type == INT2OID || type->type == INT4OID || type->type == INT8OID ||
+				type->type == NUMERICOID;
+	return false;
+}
+
 Checkpoint *
 checkpoint_read(int64 job_id, const Shape *shape, bool for_update)
 {
@@ -89,8 +105,16 @@ checkpoint_read(int64 job_id, const Shape *shape, bool for_update)
 	if (row->mark)
 		checkpoint->mark = strtou64(row->mark, NULL, 10);
 	checkpoint->definition_hash = row->definition_hash;
+	checkpoint->relations = row->relations;
 	if (type == NULL)
 		return checkpoint;
+	if (!same_reading(row->bound_type, type))
+	{
+		checkpoint->was_type = row->bound_type;
+		checkpoint->loaded_to = NULL;
+		checkpoint->mark = 0;
+		return checkpoint;
+	}
 	if (row->bound)
 	{
 		checkpoint->bound.is_set = true;
@@ -131,6 +155,9 @@ checkpoint_write(const Checkpoint *checkpoint, const Shape *shape)
 		row.bound_side = (char *) bound_side_name(checkpoint->bound.side);
 		row.tie_key = checkpoint->bound.tie_key;
 	}
+	row.relations = (char *) checkpoint->relations;
+	if (type)
+		row.bound_type = type->sql_name;
 	if (type)
 		row.noted_bounds = noted_to_json(checkpoint->noted, type);
 	if (checkpoint->fallback.is_set)

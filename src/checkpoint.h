@@ -46,6 +46,8 @@ typedef struct Checkpoint
 	uint64		mark;			/* xid8 of the source; 0: none */
 	const char *definition_hash;	/* of what was read, and for which target */
 	char	   *loaded_to;		/* the newest watermark ever loaded, as text */
+	const char *relations;		/* of the source, at the last run: see witness.h */
+	const char *was_type;		/* all this was of that type, and says nothing of another; NULL: it is the same */
 } Checkpoint;
 
 /* reads it, with the types that the job's shape has; for_update locks the row until the transaction ends */

@@ -8,24 +8,39 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "foreign/foreign.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "clock.h"
 #include "compat.h"
+#include "login.h"
+
+/* did this session there get its zone from its role, or from who connects, so that others may have another? */
+static bool
+zone_is_personal(Source *source)
+{
+	return login_gives_zone(GetForeignTable(source->job->source)->serverid, source->job->owner) ||
+		source_ask_catalog(source,
+						   "SELECT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c"
+						   " WHERE s.setrole = (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = session_user)"
+						   " AND s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database d"
+						   "  WHERE d.datname = pg_catalog.current_database()))"
+						   " AND pg_catalog.lower(c) LIKE 'timezone=%')")->value[0][0][0] == 't';
+}
 
 /*
  * The zone that times without zone are in, by the option source_timezone; else
- * the source server's default. Where it cannot be asked, where this session's
- * default would answer, which may be its client's own, and for what an
- * expression yields, nothing tells: then the given one is taken.
+ * the source server's default. Where it cannot be asked, where the session's own
+ * default would answer, and for what an expression yields, nothing tells: then
+ * the given one is taken.
  */
 static char *
-zone_expression(const Source *source, const WatermarkType *type, const char *unknown)
+zone_expression(Source *source, const WatermarkType *type, const char *unknown)
 {
 	if (source->job->options->source_timezone)
 		return quote_literal_cstr(source->job->options->source_timezone);
-	if (!source->routine->outlives_commit || type->is_expression)
+	if (!source->routine->outlives_commit || type->is_expression || zone_is_personal(source))
 		return quote_literal_cstr(unknown);
 	return "(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')";
 }

@@ -377,6 +377,22 @@ facts_column(const SourceFacts *facts, const char *name)
 	return column_by_name(facts->columns, name);
 }
 
+char *
+facts_numbers(const SourceFacts *facts)
+{
+	StringInfoData buf;
+	ListCell   *lc;
+
+	initStringInfo(&buf);
+	foreach(lc, facts->columns)
+	{
+		SourceColumn *column = lfirst(lc);
+
+		appendStringInfo(&buf, "%d %s,", column->number, quote_identifier(column->remote_name));
+	}
+	return buf.data;
+}
+
 List *
 facts_primary_key(const SourceFacts *facts)
 {

@@ -48,6 +48,9 @@ extern void facts_foresee(Source *source);
 extern SourceColumn *facts_column(const SourceFacts *facts, const char *name);
 
 /* names of the primary key's columns in order (char *), NIL for none */
+/* the columns' names and numbers, as text */
+extern char *facts_numbers(const SourceFacts *facts);
+
 extern List *facts_primary_key(const SourceFacts *facts);
 
 /* is some unique index covered by these columns (char *)? */

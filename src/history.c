@@ -149,12 +149,12 @@ history_prepare(const RunRecord *record)
  * after somebody has decided.
  */
 static char *
-stop_statement(const RunRecord *record, const char *code)
+stop_statement(const RunRecord *record, const Stop *stop)
 {
 	const Job  *job = record->job;
 
 	return psprintf("INSERT INTO incload.event_store (job_id, job, owner, run_id, severity, code, message, details)"
-					" SELECT n.*, pg_catalog.jsonb_build_object('cause', n.message)"
+					" SELECT n.*, pg_catalog.jsonb_build_object('cause', n.message)%s"
 					" FROM (VALUES (%s::pg_catalog.int8, %s, %s::pg_catalog.name, %s::pg_catalog.int8, 'page', %s, %s))"
 					"  n (job_id, job, owner, run_id, severity, code, message)"
 					" WHERE NOT EXISTS (SELECT FROM incload.event_store e WHERE e.job_id = n.job_id"
@@ -162,8 +162,9 @@ stop_statement(const RunRecord *record, const char *code)
 					"  AND NOT EXISTS (SELECT FROM incload.event_store d"
 					"   WHERE d.job_id = e.job_id AND d.event_id > e.event_id"
 					"   AND d.code IN ('source_accepted', 'job_refreshed', 'job_altered')))",
+					stop->lasts ? " || '{\"lasts\": true}'" : "",
 					catalog_number(job->id), quote_literal_cstr(job->name), quote_literal_cstr(job->owner_name),
-					catalog_number(record->run_id), quote_literal_cstr(code), quote_literal_cstr(record->error));
+					catalog_number(record->run_id), quote_literal_cstr(stop->code), quote_literal_cstr(record->error));
 }
 
 static void
@@ -178,7 +179,7 @@ note_failure(RunRecord *record, const char *status, const ErrorData *error)
 }
 
 void
-history_write_outside(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
+history_write_outside(RunRecord *record, const char *status, const ErrorData *error, const Stop *stop)
 {
 	note_failure(record, status, error);
 	autonomous_execute(psprintf("%s%s%s", write_statement(record, NULL, NULL), stop ? "; " : "",
@@ -186,7 +187,7 @@ history_write_outside(RunRecord *record, const char *status, const ErrorData *er
 }
 
 void
-history_write_failure(RunRecord *record, const char *status, const ErrorData *error, const char *stop)
+history_write_failure(RunRecord *record, const char *status, const ErrorData *error, const Stop *stop)
 {
 	note_failure(record, status, error);
 	history_write(record);

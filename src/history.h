@@ -13,6 +13,13 @@
 #include "merge.h"
 #include "text_rows.h"
 
+/* Stop: why a job stops until somebody decides */
+typedef struct Stop
+{
+	const char *code;			/* of the event */
+	bool		lasts;			/* even if the reason goes away by itself, as something may be lost by then */
+} Stop;
+
 /* RunRecord: one row of incload.run, while it is being made */
 typedef struct RunRecord
 {
@@ -50,14 +57,14 @@ extern void history_prepare(const RunRecord *record);
 /*
  * Writes a run that failed, was cancelled or was skipped, outside of this
  * transaction, which will roll back. For use while the error is handled. Where
- * the job stops until somebody decides, "stop" is the code of an event, else NULL.
+ * the job stops until somebody decides, "stop" says why, else it is NULL.
  */
 extern void history_write_outside(RunRecord *record, const char *status, const ErrorData *error,
-								  const char *stop);
+								  const Stop *stop);
 
 /* the same inside this transaction, for a background worker, which has ended the other one */
 extern void history_write_failure(RunRecord *record, const char *status, const ErrorData *error,
-								  const char *stop);
+								  const Stop *stop);
 
 /* a run that incload_start() has promised, and that was cancelled before it began */
 extern void history_cancel_start(int64 run_id);

@@ -29,7 +29,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/numeric.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
@@ -38,6 +37,7 @@
 #include "facts.h"
 #include "horizon.h"
 #include "identity.h"
+#include "newest.h"
 #include "query.h"
 #include "track.h"
 #include "witness.h"
@@ -51,139 +51,6 @@
 
 /* the watermark, and the fallback for rows without one */
 #define MAX_TRACKS 2
-
-/* has a sequence, whose numbers a smaller type may not hold, given out a watermark or more? */
-static bool
-number_reaches(const WatermarkType *type, const char *number, bool is_given, Datum value)
-{
-	return DatumGetBool(DirectFunctionCall2(is_given ? numeric_ge : numeric_gt,
-											DirectFunctionCall3(numeric_in, CStringGetDatum(number),
-																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)),
-											DirectFunctionCall3(numeric_in, CStringGetDatum(watermark_print(type, value)),
-																ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1))));
-}
-
-/*
- * Ids that go backwards: a sequence was reset, or the source was restored. Rows
- * that come below the checkpoint would never be read. That the newest rows
- * were deleted is no such thing, as the sequence tells; that a sequence gives out
- * ids below those that are there is one.
- */
-static void
-require_forward(Horizon *horizon, Track *track, Source *source, const Job *job,
-				const Checkpoint *checkpoint, const SourceState *state, const Bound *newest,
-				const Bound *capped)
-{
-	char	   *given_out;
-	bool		is_given;
-	bool		is_whole;
-
-	/* everything is read again in any case */
-	if (horizon->reread && job->key != NIL)
-		return;
-	if (!track->reached.is_set || !newest->is_set ||
-		watermark_compare(track->type, capped->value, track->reached.value) >= 0)
-		return;
-	/* without a key, to go on from the sequence would double the rows above it */
-	if ((checkpoint->epoch != NULL || job->key == NIL) &&
-		watermark_compare(track->type, newest->value, track->reached.value) >= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the sequence of source %s went backwards", job->source_name),
-				 capped->side == BOUND_AFTER
-				 ? errdetail("It has given out %s as the last %s, and everything up to %s was loaded before.",
-							 watermark_print(track->type, capped->value), track->name,
-							 watermark_print(track->type, track->reached.value))
-				 : errdetail("It will give out %s as the first %s, and everything up to %s was loaded before.",
-							 watermark_print(track->type, capped->value), track->name,
-							 watermark_print(track->type, track->reached.value)),
-				 job->key == NIL
-				 ? errhint("Set the sequence above the ids that are there; then SELECT incload_refresh(%s) loads the source anew.",
-						   quote_literal_cstr(job->name))
-				 : errhint("SELECT incload_accept_source(%s) reads all of it again and goes on.",
-						   quote_literal_cstr(job->name))));
-	/*
-	 * incload_accept_source has taken the epoch away. Rows may have come below
-	 * the newest since it was asked for; only a key lets them be looked for.
-	 */
-	if (checkpoint->epoch == NULL)
-	{
-		horizon->reread |= job->key != NIL;
-		track->restart = *capped;
-		return;
-	}
-	/* another column's sequence would hide that this one was reset */
-	given_out = track->feed != FEED_OTHER
-		? facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given, &is_whole)
-		: facts_last_value(source, psprintf("SELECT pg_catalog.unnest(ARRAY[%s])::pg_catalog.oid AS oid",
-											state->relations), false, &is_given, &is_whole);
-	if (given_out != NULL && number_reaches(track->type, given_out, is_given, track->reached.value))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the watermark of source %s went backwards", job->source_name),
-			 errdetail("The newest %s is %s, and everything up to %s was loaded before.", track->name,
-					   watermark_print(track->type, newest->value),
-					   watermark_print(track->type, track->reached.value)),
-			 errhint("If a sequence was reset or the source restored, SELECT incload_refresh(%s) loads it anew; if the newest rows were deleted, SELECT incload_accept_source(%s) goes on.",
-					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
-}
-
-/*
- * A place at the newest value that the source has, up to a limit if that is set;
- * not set where there is none. Another row may come with that very value, unless
- * a sequence or a unique index keeps it from that: then the place is before it,
- * and its rows are looked at again. Without a key they cannot be, and would wait
- * for a newer value that may never come.
- */
-static Bound
-newest_bound(Source *source, const Job *job, const Track *track, const Bound *limit)
-{
-	bool		may_tie = job->key != NIL && track->feed != FEED_SEQUENCE && !track->is_unique;
-	Bound		bound = {.side = may_tie ? BOUND_BEFORE : BOUND_AFTER};
-	TextRows   *rows;
-
-	rows = source->routine->ask(source, query_newest(track->type, track->expression, limit,
-													 source->routine->from_clause(source),
-													 job->options->filter));
-	if (rows->nrows == 0)
-		return bound;
-	bound.is_set = true;
-	bound.value = watermark_parse(track->type, rows->value[0][0]);
-	return bound;
-}
-
-/*
- * What the sequence that feeds the watermark has given out so far: an id above
- * it was put there by hand, and as checkpoint it would hide all that the
- * sequence has still to give. Such a row is loaded (without a key, once the
- * sequence has come so far), and told once.
- */
-static void
-cap_at_sequence(Source *source, const Job *job, const Track *track, Bound *bound)
-{
-	char	   *given_out;
-	bool		is_given;
-	bool		is_whole;
-	Bound		last = {.is_set = true};
-
-	if (track->feed == FEED_OTHER || !bound->is_set)
-		return;
-	given_out = facts_last_value(source, facts_sequences_query(source, track->name), true, &is_given, &is_whole);
-	if (!is_whole)
-		catalog_event_once(job, "sequence_unreadable", track->name,
-						   psprintf("the role at the source may not read the sequence of %s: an id that is put in above it hides all that come after; SELECT * FROM incload_check(%s) has the GRANT",
-									track->name, quote_literal_cstr(job->name)));
-	if (given_out == NULL || number_reaches(track->type, given_out, is_given, bound->value))
-		return;
-	last.value = watermark_parse(track->type, given_out);
-	last.side = is_given ? BOUND_AFTER : BOUND_BEFORE;
-	catalog_event_once(job, "id_above_sequence", watermark_print(track->type, bound->value),
-					   psprintf("an id of the source, %s, is above what its sequence %s, %s: the checkpoint stays below",
-								watermark_print(track->type, bound->value),
-								is_given ? "has given out" : "will give out first", given_out));
-	*bound = last;
-}
 
 /*
  * A clock that was set back gives new rows watermarks below the checkpoint:
@@ -242,34 +109,6 @@ name_holder(Horizon *horizon, const Track *track, const Witness *witness)
 	horizon->held_back_by = psprintf("%s, since %s%s", holder ? holder->who : (char *) linitial(first->waits),
 									 timestamptz_to_str(horizon->held_since),
 									 holder && holder->since ? "" : " or earlier");
-}
-
-/* no order among ids of several sequences: those of the one hide those of the other */
-static void
-note_mixed(const Job *job, const Track *track, const SourceState *state)
-{
-	if (state->is_mixed)
-		catalog_event_once(job, "several_sequences", track->name,
-						   psprintf("source %s puts rows of tables together that have a sequence each: a new %s of one that is below those of another is not loaded; track a time, or load each table by a job of its own",
-									job->source_name, track->name));
-}
-
-/*
- * The newest number of a track, no further than its sequence has come; where ids
- * went backwards, that is an ERROR. A standby may just be behind what was read elsewhere.
- */
-static Bound
-newest_number(Horizon *horizon, Source *source, const Job *job, Track *track,
-			  const Checkpoint *checkpoint, const SourceState *state, const Bound *limit, bool is_full)
-{
-	Bound		newest = newest_bound(source, job, track, limit);
-	Bound		capped = newest;
-
-	note_mixed(job, track, state);
-	cap_at_sequence(source, job, track, &capped);
-	if (!is_full && !state->in_recovery)
-		require_forward(horizon, track, source, job, checkpoint, state, &newest, &capped);
-	return capped;
 }
 
 /* every row below was written by a transaction that is over */
@@ -334,7 +173,7 @@ settled_by_age(Horizon *horizon, Source *source, const Job *job, List *tracks,
 			Bound		limit = clock_limit(source, track->type, clock, 0);
 			Bound		newest = state && track->type->kind == WATERMARK_NUMBER
 				? newest_number(horizon, source, job, track, checkpoint, state, &limit, is_full)
-				: newest_bound(source, job, track, &limit);
+				: newest_bound(source, job, job->options->filter, track, &limit);
 
 			track_settle_by_age(track, &newest, settled, clock);
 		}
@@ -372,7 +211,7 @@ definition_hash(Source *source, const Job *job, const Shape *shape, const char *
 	/* a partition that is attached brings rows that are older than the mark */
 	appendStringInfo(&buf, " %s", relations);
 	/* nor are the columns there the same by other names */
-	appendStringInfo(&buf, " %s", source->routine->from_clause(source));
+	appendStringInfo(&buf, " %s %s", source->routine->from_clause(source), shape->source_numbers);
 	return psprintf("%016llx", (unsigned long long)
 					DatumGetUInt64(hash_any_extended((unsigned char *) buf.data, buf.len, 0)));
 }
@@ -567,7 +406,7 @@ static void
 note_waiting_future(Source *source, const Job *job, const Track *track, const Bound *future)
 {
 	Bound		no_limit = {0};
-	Bound		newest = newest_bound(source, job, track, &no_limit);
+	Bound		newest = newest_bound(source, job, job->options->filter, track, &no_limit);
 
 	if (newest.is_set && bound_compare(track->type, &newest, future) > 0)
 		catalog_event_once(job, "future_watermark", watermark_print(track->type, newest.value),
@@ -577,15 +416,19 @@ note_waiting_future(Source *source, const Job *job, const Track *track, const Bo
 
 Horizon *
 horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkpoint *checkpoint,
-				bool is_full)
+				bool is_full, bool *lasts)
 {
 	Horizon    *horizon = palloc0(sizeof(Horizon));
+	bool		nobody_asks;
 	List	   *tracks = tracks_of(job, shape, checkpoint);
 	SourceState *state;
 	Track	   *track;
 
 	horizon->guarantee = "settle";
+	horizon->lasts = lasts ? lasts : &nobody_asks;
 	horizon->source_clock = plain_clock(source);
+	if (!is_full)
+		horizon->reread = identity_check_type(job, checkpoint, shape);
 	if (tracks == NIL && !shape->by_xmin)
 		return horizon;
 	if (!shape->by_xmin && !witness_possible(source))
@@ -596,8 +439,10 @@ horizon_observe(Source *source, const Job *job, const Shape *shape, const Checkp
 		state = witness_state(source, tracks_number(tracks));
 		horizon->source_clock = state->clock;
 		horizon->epoch = state->epoch;
+		horizon->relations = state->relations;
 		if (!is_full)
-			horizon->reread = identity_check(job, checkpoint, state);
+			horizon->reread |= identity_check(job, checkpoint, state) ||
+				identity_check_relations(source, job, shape, checkpoint, state);
 		if (shape->by_xmin)
 			observe_xmin(horizon, source, job, shape, checkpoint, state);
 		else

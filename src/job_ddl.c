@@ -339,7 +339,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 				(errmsg("rows that job \"%s\" has already loaded stay as they are", job->name),
 				 errdetail("Which rows or columns are read, or how they are changed, holds from the next run on."),
 				 errhint("SELECT incload_refresh(%s) applies it to all rows.", quote_literal_cstr(job->name))));
-	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name), NULL);
+	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name),
+				  changes_reading(old, job) ? "{\"reset\": true}" : NULL);
 	PG_RETURN_DATUM(catalog_job_row(job->id));
 }
 
@@ -403,6 +404,12 @@ incload_accept_source(PG_FUNCTION_ARGS)
 	row = catalog_read_checkpoint(job->id, true);
 	details = psprintf("{\"epoch\": \"%s\"}", row->epoch ? row->epoch : "");
 	row->epoch = NULL;
+	/* by now, ids that are reused may have come as far as before: only the stop tells */
+	if (job->key != NIL && catalog_lasting_stop(job->id))
+	{
+		row->bound = row->bound_side = row->fallback_bound = row->fallback_side = NULL;
+		row->tie_key = NIL;
+	}
 	row->seen = row->mark = NULL;
 	row->seen_tie_key = NIL;
 	row->seen_null = false;

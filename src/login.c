@@ -144,6 +144,18 @@ connection_options(ForeignServer *server, UserMapping *mapping, const char *appl
 	PQconninfoFree(known);
 }
 
+bool
+login_gives_zone(Oid server_id, Oid user)
+{
+	ForeignServer *server = GetForeignServer(server_id);
+	UserMapping *mapping = login_mapping(server, user);
+
+	/* libpq passes PGTZ on */
+	return getenv("PGTZ") != NULL ||
+		strcasestr(foreign_option(server->options, "options", ""), "timezone") != NULL ||
+		strcasestr(foreign_option(mapping->options, "options", ""), "timezone") != NULL;
+}
+
 static void
 report_unconnected(Connection *connection, const char *detail, const char *hint)
 {

@@ -35,4 +35,10 @@ extern void login_start(Connection *connection, ForeignServer *server, UserMappi
  */
 extern bool login_proceed(Connection *connection, bool wait);
 
+/*
+ * Do the options of a foreign server or of the user's mapping, or this server's environment, tell
+ * the other server in which time zone to be?
+ */
+extern bool login_gives_zone(Oid server, Oid user);
+
 #endif							/* INCLOAD_LOGIN_H */

@@ -26,7 +26,7 @@ outlook_open(const Job *job)
 	outlook->source = source_connect(job, CurrentMemoryContext);
 	outlook->shape = shape_build(outlook->source, job);
 	checkpoint = checkpoint_read(job->id, outlook->shape, false);
-	horizon = horizon_observe(outlook->source, job, outlook->shape, checkpoint, job->strategy == STRATEGY_FULL);
+	horizon = horizon_observe(outlook->source, job, outlook->shape, checkpoint, job->strategy == STRATEGY_FULL, NULL);
 	horizon_correct(horizon, checkpoint);
 	outlook->window = window_next(job, outlook->shape, checkpoint, horizon);
 	outlook->order = outlook->shape->nkeys > 0 && !outlook->shape->key_is_unique

@@ -253,10 +253,10 @@ run_failure_status(const Run *run, const ErrorData *error)
 }
 
 /* the event of a failure that somebody has to decide about; NULL for any other */
-const char *
+const Stop *
 run_failure_event(const Run *run, const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ? run->stop_event : NULL;
+	return error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && run->stop.code ? &run->stop : NULL;
 }
 
 /* the record of a failed run is written by somebody else's transaction; throws the error again */

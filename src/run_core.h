@@ -42,7 +42,7 @@ extern ErrorData *run_take_failure(Run *run);
 
 /* the status of a run that failed by this error, and the event if somebody has to decide about it, else NULL */
 extern const char *run_failure_status(const Run *run, const ErrorData *error);
-extern const char *run_failure_event(const Run *run, const ErrorData *error);
+extern const Stop *run_failure_event(const Run *run, const ErrorData *error);
 
 /* the job's advisory lock */
 extern void run_locktag(const Job *job, LOCKTAG *tag);

@@ -260,7 +260,8 @@ incload_start(PG_FUNCTION_ARGS)
 
 	task.job_id = job->id;
 	task.run_id = record->run_id;
-	task.after = GetTopTransactionId();
+	/* a subtransaction that is rolled back takes the run with it */
+	task.after = GetCurrentTransactionId();
 	start = runner_start(job->owner, &task, &ref, &handle);
 	if (start != RUNNER_STARTED)
 		ereport(ERROR,

@@ -563,6 +563,7 @@ shape_build(Source *source, const Job *job)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
 	facts = facts_outline(source);
+	shape->source_numbers = facts_numbers(facts);
 	source_note_facts(source, facts->kind, facts->is_readable);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
 	if (!key_cuts_ties(source, shape, job))

@@ -59,6 +59,7 @@ typedef struct Shape
 	WatermarkType *fallback;
 	bool		fallback_is_unique;
 	WatermarkFeed fallback_feed;
+	char	   *source_numbers; /* which of the source's columns is which: another one may take a name */
 	bool		by_xmin;		/* no column is tracked, but the transaction that wrote a row */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */

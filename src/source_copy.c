@@ -93,8 +93,8 @@ copy_from_clause(Source *source)
 	}
 	if (source->with_xmin)
 		appendStringInfo(&buf, ", xmin AS %s", source->xmin);
-	if (source->with_ctid)
-		appendStringInfo(&buf, ", ctid AS %s", source->ctid);
+	if (source->with_system)
+		appendStringInfo(&buf, ", %s AS %s", source->with_system, source->system);
 	appendStringInfo(&buf, " FROM %s) AS source", copy_relation_name(source));
 	table_close(rel, AccessShareLock);
 	return buf.data;
@@ -299,9 +299,9 @@ source_copy_connect(const Job *job, MemoryContext context)
 	self->base.xmin = "incload_xmin";
 	while (get_attnum(job->source, self->base.xmin) != InvalidAttrNumber)
 		self->base.xmin = psprintf("%s_", self->base.xmin);
-	self->base.ctid = "incload_ctid";
-	while (get_attnum(job->source, self->base.ctid) != InvalidAttrNumber)
-		self->base.ctid = psprintf("%s_", self->base.ctid);
+	self->base.system = "incload_system";
+	while (get_attnum(job->source, self->base.system) != InvalidAttrNumber)
+		self->base.system = psprintf("%s_", self->base.system);
 	self->remote = connect(job, context);
 	return &self->base;
 }

@@ -69,6 +69,7 @@ relation_name(Source *source)
 static char *
 relation_from_clause(Source *source)
 {
+	source->system = psprintf("source.%s", source->with_system ? source->with_system : "tableoid");
 	return psprintf("%s AS source", relation_name(source));
 }
 

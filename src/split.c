@@ -35,9 +35,9 @@ cut_pages(const Source *source, int64 pages, int n)
 	for (int i = 0; i < n; i++)
 	{
 		char	   *from = psprintf("%s OPERATOR(pg_catalog.>=) '(" INT64_FORMAT ",0)'::pg_catalog.tid",
-									source->ctid, pages * i / n);
+									source->system, pages * i / n);
 		char	   *to = psprintf("%s OPERATOR(pg_catalog.<) '(" INT64_FORMAT ",0)'::pg_catalog.tid",
-								  source->ctid, pages * (i + 1) / n);
+								  source->system, pages * (i + 1) / n);
 
 		/* the table may have grown since */
 		parts = lappend(parts, i == 0 ? to : i == n - 1 ? from : psprintf("%s AND %s", from, to));
@@ -90,7 +90,7 @@ cut(Source *source, const Job *job, const Shape *shape, int n)
 	if (v[0][0] == RELKIND_RELATION && v[1][0] == 'f' && v[2][0] == 't' &&
 		source->routine->version(source) >= 140000)
 	{
-		source->with_ctid = true;
+		source->with_system = "ctid";
 		return cut_pages(source, strtoi64(v[3], NULL, 10), n);
 	}
 	if (shape->watermark && has_ranges(shape->watermark))
@@ -122,6 +122,6 @@ split_read(Source *source, const Job *job, const Shape *shape, const Window *win
 											  order, limit));
 	if (parts == NIL)
 		queries = list_make1(query_read(shape, source, job->options->filter, window, NULL, order, limit));
-	source->with_ctid = false;
+	source->with_system = NULL;
 	return queries;
 }
