@@ -10,7 +10,7 @@ use Test::More;
 
 use IncloadTest;
 
-my ($source, $target) = two_nodes();
+my ($source, $target) = two_nodes(source => "wal_level = replica\nmax_wal_senders = 5");
 
 sub has_all
 {
@@ -220,5 +220,54 @@ as_loader($target, q{CREATE TABLE dw.endless (id int, n numeric); SELECT incload
 run_jobs(qw(endless endless));
 is(as_loader($target, 'SELECT string_agg(id::text, $$ $$) FROM dw.endless'), '1', 'a number that nothing comes after is not loaded');
 is(events('endless', 'endless_watermark'), '1', 'and told, once');
+
+#
+# ids that sessions take ahead, and one that was put in by hand
+#
+$source->safe_psql('postgres', q{
+	CREATE SEQUENCE ahead CACHE 10;
+	CREATE TABLE cached (id bigint PRIMARY KEY DEFAULT nextval('ahead'), v text);
+	GRANT SELECT ON SEQUENCE ahead TO reader; ALTER SEQUENCE ahead OWNED BY cached.id;
+	INSERT INTO cached (v) VALUES ('first'); INSERT INTO cached VALUES (9223372036854775807, 'by hand')});
+foreign_table($target, 'cached');
+as_loader($target, q{SELECT incload_create_job('cached', 'src.cached', 'dw.cached', 'upsert', 'id', '{id}', options => '{"settle": "100 ms"}')});
+run_jobs('cached');
+select(undef, undef, undef, 1.5);
+run_jobs('cached');
+$source->safe_psql('postgres', q{INSERT INTO cached (v) VALUES ('next')});
+run_jobs('cached');
+has_all('cached', 'cached', 'an id by hand hides nothing where ids are taken ahead');
+is(events('cached', 'id_above_sequence'), '1', 'and is an event');
+is(as_loader($target, q{SELECT guarantee FROM incload.status WHERE job = 'cached'}), 'settle', 'the guarantee is settle');
+
+#
+# a standby: nothing settles beyond what it has replayed
+#
+$source->safe_psql('postgres', 'CREATE TABLE behind (id int PRIMARY KEY, updated_at timestamptz NOT NULL DEFAULT now()); INSERT INTO behind VALUES (1)');
+add_jobs('behind', 'updated_at');
+$source->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($source, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "listen_addresses = '127.0.0.1'\nport = " . $standby->port);
+$standby->start;
+$target->safe_psql('postgres', "ALTER SERVER source OPTIONS (SET port '" . $standby->port . "')");
+as_loader($target, qq{SELECT incload_alter_job('$_', options => '{"settle": "1 ms"}')}) foreach qw(behind behind_log);
+$source->safe_psql('postgres', 'INSERT INTO behind VALUES (2)');
+$source->wait_for_catchup($standby);
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
+my $replayed = $standby->safe_psql('postgres', 'SELECT pg_last_xact_replay_timestamp()');
+$source->safe_psql('postgres', 'SELECT pg_sleep(1); INSERT INTO behind VALUES (3)');
+run_jobs(qw(behind behind_log));
+is(as_loader($target, "SELECT count(*) FROM incload.checkpoint WHERE job LIKE 'behind%' AND bound::timestamptz < '$replayed'"), '2',
+	'the checkpoint stays behind what a paused standby has replayed');
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
+$source->safe_psql('postgres', 'INSERT INTO behind VALUES (4)');
+$source->wait_for_catchup($standby);
+$source->safe_psql('postgres', 'INSERT INTO behind VALUES (5)');
+$source->wait_for_catchup($standby);
+run_jobs(qw(behind behind_log));
+is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.behind}), '1 2 3 4 5', 'and what it has replayed since arrives');
+like(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.behind_log}), qr/^1 2 3\b/, 'without a key, too');
+$standby->stop;
 
 done_testing();
