@@ -377,6 +377,12 @@ AS 'MODULE_PATHNAME', 'incload_accept_source';
 COMMENT ON FUNCTION incload_accept_source(text) IS
 'go on with a source that was found to be another server, or to have gone backwards';
 
+CREATE FUNCTION incload_rewind(job text, to_value text)
+RETURNS incload.job LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_rewind';
+COMMENT ON FUNCTION incload_rewind(text, text) IS
+'take the checkpoint back to just before a value of the watermark, so that the next run reads from there once more';
+
 CREATE FUNCTION incload_drop_job(job text)
 RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_drop_job';

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -426,6 +427,23 @@ catalog_reset_checkpoint(int64 job_id)
 	CheckpointRow nothing = {.noted_bounds = "[]", .fallback_noted = "[]"};
 
 	catalog_write_checkpoint(job_id, &nothing);
+}
+
+char *
+catalog_details(int n, const char *const *names_and_texts)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < n; i++)
+	{
+		appendStringInfoString(&buf, i ? ", " : "{");
+		escape_json(&buf, names_and_texts[2 * i]);
+		appendStringInfoString(&buf, ": ");
+		escape_json(&buf, names_and_texts[2 * i + 1]);
+	}
+	appendStringInfoChar(&buf, '}');
+	return buf.data;
 }
 
 /* the relation of that name in schema incload; an error where it is gone */

@@ -99,6 +99,9 @@ extern bool catalog_has_running(int64 job_id);
 extern void catalog_event(const Job *job, const char *code, const char *message,
 						  const char *details);
 
+/* names and their texts, one after the other, as details of an event */
+extern char *catalog_details(int n, const char *const *names_and_texts);
+
 /* what somebody has to look at now */
 extern void catalog_page(const Job *job, const char *code, const char *message);
 

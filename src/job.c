@@ -168,3 +168,10 @@ job_full_refresh_mode(const Job *job)
 		return (FullRefreshMode) job->options->full_refresh_mode;
 	return job->key != NIL ? FULL_REFRESH_MERGE : FULL_REFRESH_TRUNCATE;
 }
+
+void
+job_refuse_in_recovery(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandDuringRecovery(function);
+}

@@ -119,13 +119,6 @@ report_taken(const char *name)
 			 errhint("Choose another name, or change that job with incload_alter_job.")));
 }
 
-static void
-refuse_in_recovery(const char *function)
-{
-	PreventCommandIfReadOnly(function);
-	PreventCommandDuringRecovery(function);
-}
-
 /* a schedule that was given; 'none' stands for none */
 static void
 set_schedule(Job *job, const char *schedule)
@@ -161,7 +154,7 @@ incload_create_job(PG_FUNCTION_ARGS)
 	Job		   *job = palloc0(sizeof(Job));
 	char	   *strategy = text_arg(fcinfo, 3);
 
-	refuse_in_recovery("incload_create_job()");
+	job_refuse_in_recovery("incload_create_job()");
 	job->name = required_arg(fcinfo, 0, "job");
 	job->source_name = required_arg(fcinfo, 1, "source");
 	job->target_name = required_arg(fcinfo, 2, "target");
@@ -290,7 +283,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	Job		   *old;
 	Job		   *job;
 
-	refuse_in_recovery("incload_alter_job()");
+	job_refuse_in_recovery("incload_alter_job()");
 	old = job_load(name);
 	run_lock_to_change(old);
 	old = job_reload(old);
@@ -349,7 +342,7 @@ set_enabled(FunctionCallInfo fcinfo, bool enabled)
 {
 	Job		   *job;
 
-	refuse_in_recovery(enabled ? "incload_resume()" : "incload_pause()");
+	job_refuse_in_recovery(enabled ? "incload_resume()" : "incload_pause()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	if (job->enabled != enabled)
 	{
@@ -383,43 +376,6 @@ incload_resume(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(set_enabled(fcinfo, true));
 }
 
-PG_FUNCTION_INFO_V1(incload_accept_source);
-
-/*
- * incload_accept_source(job text) → incload.job
- *		Goes on with a source that is not what it was: another server with the
- *		same rows, or one whose newest rows are gone. What was seen is forgotten;
- *		a checkpoint above the newest id comes down to it in the next run.
- */
-Datum
-incload_accept_source(PG_FUNCTION_ARGS)
-{
-	Job		   *job;
-	CheckpointRow *row;
-	char	   *details;
-
-	refuse_in_recovery("incload_accept_source()");
-	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	run_lock_to_change(job);
-	row = catalog_read_checkpoint(job->id, true);
-	details = psprintf("{\"epoch\": \"%s\"}", row->epoch ? row->epoch : "");
-	row->epoch = NULL;
-	/* by now, ids that are reused may have come as far as before: only the stop tells */
-	if (job->key != NIL && catalog_lasting_stop(job->id))
-	{
-		row->bound = row->bound_side = row->fallback_bound = row->fallback_side = NULL;
-		row->tie_key = NIL;
-	}
-	row->seen = row->mark = NULL;
-	row->seen_tie_key = NIL;
-	row->seen_null = false;
-	row->noted_bounds = row->fallback_noted = "[]";
-	catalog_write_checkpoint(job->id, row);
-	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
-				  details);
-	PG_RETURN_DATUM(catalog_job_row(job->id));
-}
-
 PG_FUNCTION_INFO_V1(incload_drop_job);
 
 /*
@@ -431,7 +387,7 @@ incload_drop_job(PG_FUNCTION_ARGS)
 {
 	Job		   *job;
 
-	refuse_in_recovery("incload_drop_job()");
+	job_refuse_in_recovery("incload_drop_job()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	run_lock_to_change(job);
 	catalog_event(job, "job_dropped", psprintf("job %s was dropped", job->name), NULL);
