@@ -17,7 +17,7 @@ as_loader() { PGPASSWORD=$password psql_here -h 127.0.0.1 -p "${ports[target]}" 
 # checkpoints would hit one side and not the other: VACUUM and CHECKPOINT are run
 # ahead of the samples instead.
 start_servers() {
-	local -a settings=('fsync = on' 'shared_buffers = 1GB' 'max_wal_size = 40GB' 'checkpoint_timeout = 1h'
+	local -a settings=('fsync = on' 'shared_buffers = 1GB' 'max_wal_size = 40GB' 'checkpoint_timeout = 1d'
 		'autovacuum = off' "TimeZone = 'UTC'")
 	start_server source "${settings[@]}" 'wal_level = logical'
 	start_server target "${settings[@]}"
