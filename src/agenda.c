@@ -22,6 +22,8 @@
 #include "agenda.h"
 #include "catalog.h"
 #include "history.h"
+#include "job.h"
+#include "role.h"
 #include "schedule.h"
 #include "watermark.h"
 
@@ -206,15 +208,36 @@ agenda_retry_at(const Job *job, int attempt)
 									   (int64) (ms * (0.75 + pg_prng_double(&pg_global_prng_state) / 2)));
 }
 
+/* days and months are those of the owner's time zone, whoever counts them */
+static void
+enter_zone_of(const Job *job)
+{
+	const char *params[1] = {job->owner_name};
+	TextRows   *rows;
+
+	rows = catalog_query("SELECT split_part(c, '=', 2) FROM pg_db_role_setting s, unnest(s.setconfig) c"
+						 " WHERE s.setrole IN (0, (SELECT r.oid FROM pg_roles r WHERE r.rolname = $1))"
+						 " AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))"
+						 " AND lower(split_part(c, '=', 1)) = 'timezone'"
+						 " ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1", 1, params);
+	if (rows->nrows > 0)
+		role_set("TimeZone", rows->value[0][0]);
+}
+
 /* the next time of the schedule: one, however many were missed */
 static void
 plan_next(const Job *job, const char *anchor, const char *planned, const char **params)
 {
 	Schedule   *schedule = schedule_parse(job->schedule);
 	int64		spread = schedule_spread(schedule, job->id);
-	TimestampTz next = schedule_next(schedule, instant_parse(anchor),
-									 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
+	int			nest_level = NewGUCNestLevel();
+	TimestampTz next;
 
+	if (schedule_goes_by_days(schedule))
+		enter_zone_of(job);
+	next = schedule_next(schedule, instant_parse(anchor),
+						 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
+	AtEOXact_GUC(false, nest_level);
 	params[0] = time_text(next);
 	params[1] = time_text(next + spread);
 }
@@ -249,7 +272,8 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 	params[1] = rows->value[0][1];
 	if (end == RUN_SUCCEEDED)
 		failures = 0;
-	else if (end == RUN_FAILED_LASTING || end == RUN_FAILED_DEAD)
+	/* while a dump is restored, what the job needs may not be there yet */
+	else if ((end == RUN_FAILED_LASTING || end == RUN_FAILED_DEAD) && !job_is_restored(job))
 		failures++;
 	if ((end == RUN_FAILED_PASSING || end == RUN_FAILED_DEAD) && attempt <= job->options->retry_limit)
 	{

@@ -24,6 +24,7 @@ typedef struct DueJob
 	int			attempt;
 	char	   *next_run_at;	/* as it was: what changes it is the outcome */
 	TimestampTz at;				/* the same */
+	int64		window_id;		/* that a runner had when it ended; 0: none is known */
 	bool		is_backfill;	/* it has windows to load, and is on no agenda for that */
 	char	   *skip;			/* why its run is left out; NULL: it is not */
 } DueJob;

@@ -114,6 +114,29 @@ backfill_failed(const Job *job, const LedgerWindow *window, bool is_passing, con
 }
 
 void
+backfill_lost(int64 job_id, int64 window_id)
+{
+	const char *params[1] = {catalog_number(window_id)};
+	Job		   *job = catalog_find_job_by_id(job_id);
+	LedgerWindow window = {.window_id = window_id};
+	TextRows   *rows;
+
+	if (job == NULL || window_id == 0)
+	{
+		backfill_delay(job_id);
+		return;
+	}
+	rows = catalog_query("SELECT attempts FROM incload.batch_window_store WHERE window_id = $1::bigint AND state = 'pending'",
+						 1, params);
+	/* it had loaded it, and then ended */
+	if (rows->nrows == 0)
+		return;
+	window.attempts = atoi(rows->value[0][0]);
+	backfill_failed(job, &window, window.attempts < job->options->retry_limit,
+					"the background worker ended while it loaded the window");
+}
+
+void
 backfill_tell_end(const Job *job)
 {
 	const char *params[1] = {catalog_number(job->id)};
@@ -194,13 +217,14 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 	const char *params[4] = {catalog_number(job->id), from, to, step};
 	const char *starts;
 	TextRows   *rows;
+	Trouble		trouble;
 
 	if (step == NULL)
 		starts = psprintf("SELECT $2::%s AS low", type->sql_name);
 	else if (by_time)
 		starts = psprintf("SELECT g::%s AS low FROM (SELECT generate_series($2::%s, $3::%s, $4::interval) AS g) s WHERE g::%s < $3::%s",
 						  type->sql_name, type->sql_name, type->sql_name, type->sql_name, type->sql_name);
-	else if (type->kind == WATERMARK_NUMBER)
+	else if (type->kind == WATERMARK_NUMBER || type->per_second > 0)
 		starts = psprintf("SELECT g::%s AS low FROM (SELECT generate_series($2::numeric, $3::numeric, $4::numeric) AS g) s WHERE g < $3::numeric",
 						  type->sql_name);
 	else
@@ -209,11 +233,14 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 				 errmsg("a range of type %s cannot be cut into steps", type->sql_name),
 				 errdetail("Steps are intervals of time, or numbers."),
 				 errhint("Leave the step out, and call incload_backfill for several ranges.")));
+	trouble_begin(&trouble, psprintf("The range from %s to %s was to be cut into steps of %s.", from, to, step ? step : "its length"),
+				  by_time ? "A step is an interval above zero, such as '1 month'." : "A step is a number above zero.");
 	rows = catalog_query(psprintf("WITH starts AS (%s LIMIT %d), ends AS ("
 								  " SELECT low, coalesce(lead(low) OVER (ORDER BY low), $3::%s) AS high FROM starts)"
 								  " INSERT INTO incload.batch_window_store (job_id, low, high)"
 								  " SELECT $1::bigint, low::text, high::text FROM ends ORDER BY low RETURNING 1",
 								  starts, MOST_WINDOWS + 1, type->sql_name), 4, params);
+	trouble_end(&trouble);
 	if (rows->nrows > MOST_WINDOWS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -229,7 +256,7 @@ enter_windows(const Job *job, const WatermarkType *type, const char *from, const
 	return rows->nrows;
 }
 
-/* windows of the last backfill that were left: once more; how many */
+/* windows of the last backfill that was left unfinished: once more; how many */
 static int64
 enter_again(const Job *job)
 {
@@ -239,7 +266,8 @@ enter_again(const Job *job)
 	rows = catalog_query("UPDATE incload.batch_window_store w SET state = 'pending', attempts = 0,"
 						 " not_before = '-infinity', finished_at = NULL WHERE job_id = $1::bigint"
 						 " AND state IN ('pending', 'failed', 'stopped') AND created_at ="
-						 " (SELECT max(created_at) FROM incload.batch_window_store m WHERE m.job_id = w.job_id)"
+						 " (SELECT max(created_at) FROM incload.batch_window_store m WHERE m.job_id = w.job_id"
+						 "  AND m.state IN ('pending', 'failed', 'stopped'))"
 						 " RETURNING 1", 1, params);
 	if (rows->nrows == 0)
 		ereport(ERROR,

@@ -36,6 +36,9 @@ extern void backfill_failed(const Job *job, const LedgerWindow *window, bool is_
 /* no worker could be had for them, or it has ended at once: not so soon again */
 extern void backfill_delay(int64 job_id);
 
+/* a runner has ended with a window in its hands, which counts as one that failed; 0: none is known, and all wait a little */
+extern void backfill_lost(int64 job_id, int64 window_id);
+
 /* tells, once, that a backfill of the job has come to its end, if that is so */
 extern void backfill_tell_end(const Job *job);
 

@@ -26,6 +26,7 @@
 #include "history.h"
 #include "incload.h"
 #include "role.h"
+#include "run.h"
 #include "runner.h"
 #include "slots.h"
 
@@ -52,6 +53,9 @@ typedef struct Usage
 {
 	int			runners;		/* on this server */
 	int			working;		/* of these, not idle */
+	int			ours;			/* of these, in this database */
+	int			share;			/* how many that may be while others wait; 0: nobody does */
+	TimestampTz others_wait;	/* since when */
 	char	   *busy;			/* job_ids of this database whose scheduled run is under way: an array's text */
 } Usage;
 
@@ -134,11 +138,26 @@ look_at_slots(void)
 		}
 		usage.runners++;
 		usage.working += slot_is_working(&slot);
+		usage.ours += slot_is_working(&slot) && slot.database == MyDatabaseId;
 		if (slot.database == MyDatabaseId && !slot.task.is_backfill && slot_is_working(&slot))
 			appendStringInfo(&busy, "%s" INT64_FORMAT, busy.len ? "," : "", slot.task.job_id);
 	}
 	usage.busy = psprintf("{%s}", busy.data);
+	usage.share = 1 + slots_others(MyDatabaseId, &usage.others_wait);
+	usage.share = usage.others_wait == 0 ? 0 : Max(incload_max_workers / usage.share, 1);
 	return usage;
+}
+
+/*
+ * Is there room for what was due at a time? Another database that waits gets its share of
+ * the runners, and beyond that who was due first goes first.
+ */
+static bool
+has_turn(const Usage *usage, TimestampTz at)
+{
+	return usage->working < incload_max_workers &&
+		(usage->share == 0 || (usage->ours < usage->share && at <= usage->others_wait) ||
+		 (usage->ours < usage->share && usage->share > 1));
 }
 
 static void
@@ -148,7 +167,9 @@ complain(const DueJob *due, RunnerStart start)
 		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("job \"%s\" is due, and no background worker can be had", due->name),
+			 due->is_backfill
+			 ? errmsg("a backfill of job \"%s\" has windows left, and no background worker can be had", due->name)
+			 : errmsg("job \"%s\" is due, and no background worker can be had", due->name),
 			 start == RUNNER_NO_WORKER
 			 ? errdetail("All of the server's worker processes are in use.")
 			 : errdetail("All of incload's places for workers are in use."),
@@ -216,18 +237,22 @@ settle_without_runner(const DueJob *due)
 	Job		   *job = catalog_find_job_by_id(due->job_id);
 	char	   *hint;
 	char	   *trouble;
+	const char *skip = due->skip;
 
 	if (job == NULL || job->schedule == NULL || !job->enabled)
 		return true;
 	trouble = owner_trouble(job, &hint);
-	if (due->skip)
-		history_write_skipped(job, due->attempt, due->skip);
+	if (due->skip == NULL && trouble == NULL && !run_may_begin(job))
+		/* somebody runs it, or has altered it and not committed: no runner is to wait for him */
+		skip = psprintf("job \"%s\" is already running, or about to be altered", job->name);
+	if (skip)
+		history_write_skipped(job, due->attempt, skip);
 	else if (trouble)
 		history_write_refused(job, due->attempt, trouble, hint);
 	else
 		return false;
-	agenda_settle(job, due->skip ? RUN_SKIPPED : RUN_FAILED_LASTING, GetCurrentTimestamp(),
-				  due->skip ? due->skip : trouble);
+	agenda_settle(job, skip ? RUN_SKIPPED : RUN_FAILED_LASTING, GetCurrentTimestamp(),
+				  skip ? skip : trouble);
 	return true;
 }
 
@@ -251,7 +276,7 @@ settle_lost(const DueJob *due)
 {
 	/* the windows of one that is gone are still in the ledger */
 	if (due->is_backfill)
-		backfill_delay(due->job_id);
+		backfill_lost(due->job_id, due->window_id);
 	else
 		agenda_settle_lost(due);
 	return true;
@@ -285,6 +310,7 @@ start_job(const DueJob *due, Usage *usage)
 		return false;
 	}
 	usage->working++;
+	usage->ours++;
 	remember(due, &ref, handle);
 	return true;
 }
@@ -312,6 +338,7 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		wants_room = false;
+	TimestampTz waits_since = 0;
 	List	   *waiting = NIL;
 	ListCell   *lc;
 
@@ -326,10 +353,10 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 
 		if (due->at > now)
 			*next = Min(*next, due->at);
-		else if (usage->working < incload_max_workers && guarded(settle_without_runner, due, true))
+		else if (has_turn(usage, due->at) && guarded(settle_without_runner, due, true))
 			continue;
 		/* what cannot be started may be another owner's turn, whose runner is free */
-		else if (usage->working < incload_max_workers)
+		else if (has_turn(usage, due->at))
 		{
 			if (start_job(due, usage))
 				continue;
@@ -338,12 +365,18 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 				slot_dismiss_one(MyDatabaseId, get_role_oid(due->owner_name, true));
 			wants_room = true;
 		}
+		if (due->at <= now && (waits_since == 0 || due->at < waits_since))
+			waits_since = due->at;
 		old = MemoryContextSwitchTo(queue_context);
 		waiting = lappend(waiting, due);
 		MemoryContextSwitchTo(old);
 	}
 	list_free(queue);
 	queue = waiting;
+	slot_note_waiting(waits_since);
+	/* a runner of ours that has nothing to do is in another one's way */
+	if (usage->share > 0 && usage->ours >= usage->share)
+		slots_wake(SLOT_SCHEDULER, InvalidOid);
 }
 
 /* how many runners load windows of a job's backfill */
@@ -377,7 +410,7 @@ start_backfills(Usage *usage)
 
 		if (guarded(settle_backfill, &due, true))
 			continue;
-		for (int n = backfill_runners(due.job_id); n < atoi(v[3]) && usage->working < most; n++)
+		for (int n = backfill_runners(due.job_id); n < atoi(v[3]) && usage->working < most && usage->share == 0; n++)
 			if (!start_job(&due, usage))
 				break;
 	}
@@ -402,6 +435,8 @@ follow_started(void)
 			slot_give_up(&started->ref);
 			state = slot_task_state(&started->ref);
 		}
+		if (state == TASK_GONE && started->due.is_backfill)
+			started->due.window_id = slot_last_window(&started->ref);
 		started->is_over = state == TASK_DONE ||
 			(state == TASK_GONE && guarded(settle_lost, &started->due, false));
 		wants_backfills |= started->is_over && started->due.is_backfill;

@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "job.h"
 #include "names.h"
+#include "role.h"
 
 static const char *const strategy_names[] = {
 	[STRATEGY_APPEND] = "append",
@@ -167,6 +168,12 @@ job_full_refresh_mode(const Job *job)
 	if (job->options->full_refresh_mode != FULL_REFRESH_DEFAULT)
 		return (FullRefreshMode) job->options->full_refresh_mode;
 	return job->key != NIL ? FULL_REFRESH_MERGE : FULL_REFRESH_TRUNCATE;
+}
+
+bool
+job_is_restored(const Job *job)
+{
+	return strcmp(job->stored_database, role_database_identity()) != 0;
 }
 
 void

@@ -64,6 +64,9 @@ extern Job *job_reload(const Job *job);
 /* an error where the owner is gone */
 extern void job_require_owner(const Job *job);
 
+/* has it come here with a dump, or a copied database, and not run successfully since? */
+extern bool job_is_restored(const Job *job);
+
 /* 25006 on a standby, where nothing can be changed; "function" is what was called */
 extern void job_refuse_in_recovery(const char *function);
 

@@ -49,6 +49,7 @@ PGDLLEXPORT void incload_launcher_main(Datum arg);
 typedef struct Place
 {
 	Oid			database;
+	NameData	name;
 	bool		is_wanted;
 	bool		is_running;		/* started by this launcher, and not yet seen to have ended */
 	bool		is_empty;		/* has not the extension, as of "news" */
@@ -105,6 +106,39 @@ is_listed(List *names, const FormData_pg_database *database)
 	return false;
 }
 
+/* takes a name out, and leaves the asterisk; a name that was a database's twice is none that is missing */
+static List *
+list_delete_named(List *names, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		if (strcmp(lfirst(lc), name) == 0 && strcmp(name, "*") != 0)
+			names = foreach_delete_current(names, lc);
+	return names;
+}
+
+/* names of the setting that are no database's: said once for each value of it */
+static void
+tell_missing(List *names)
+{
+	static char *told = NULL;
+	ListCell   *lc;
+
+	if (told && strcmp(told, incload_databases) == 0)
+		return;
+	if (told)
+		pfree(told);
+	told = MemoryContextStrdup(TopMemoryContext, incload_databases);
+	foreach(lc, names)
+		if (strcmp(lfirst(lc), "*") != 0)
+			ereport(WARNING,
+					(errcode(ERRCODE_UNDEFINED_DATABASE),
+					 errmsg("database \"%s\", which incload.databases names, does not exist or allows no connections", (char *) lfirst(lc)),
+					 errdetail("Its jobs do not run by their schedules."),
+					 errhint("Names are taken as they are written; see that this one is right.")));
+}
+
 /* which databases are there and wanted; forgets those that are gone */
 static void
 look_up_databases(MemoryContext context)
@@ -114,6 +148,7 @@ look_up_databases(MemoryContext context)
 	HeapTuple	tuple;
 	List	   *names;
 	ListCell   *lc;
+	Place	   *place;
 
 	foreach(lc, places)
 		((Place *) lfirst(lc))->is_wanted = false;
@@ -129,11 +164,15 @@ look_up_databases(MemoryContext context)
 		if (!is_listed(names, database))
 			continue;
 		old = MemoryContextSwitchTo(context);
-		place_of(database->oid)->is_wanted = true;
+		place = place_of(database->oid);
+		place->is_wanted = true;
+		place->name = database->datname;
 		MemoryContextSwitchTo(old);
+		names = list_delete_named(names, NameStr(database->datname));
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
+	tell_missing(names);
 	unattended_commit();
 	MemoryContextSwitchTo(context);
 }
@@ -173,7 +212,7 @@ complain(Place *place)
 	place->next_complaint = TimestampTzPlusMilliseconds(now, 60000);
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("no background worker can be had for the scheduler of database %u", place->database),
+			 errmsg("no background worker can be had for the scheduler of database \"%s\"", NameStr(place->name)),
 			 errdetail("All of the server's worker processes are in use."),
 			 errhint("Raise max_worker_processes.")));
 }
@@ -228,6 +267,25 @@ drop_unwanted(void)
 	}
 }
 
+/* schedulers that a launcher before this one has started are nobody's, but are told all the same */
+static void
+dismiss_strangers(void)
+{
+	for (int i = 0; i < slots_number(); i++)
+	{
+		Slot		slot = slot_read(i);
+		ListCell   *lc;
+		bool		is_wanted = false;
+
+		if (slot.kind != SLOT_SCHEDULER || slot.by_hand || slot.state == SLOT_FREE || slot.state == SLOT_ENDED)
+			continue;
+		foreach(lc, places)
+			is_wanted |= ((Place *) lfirst(lc))->database == slot.database && ((Place *) lfirst(lc))->is_wanted;
+		if (!is_wanted)
+			(void) slots_dismiss(slot.database, false);
+	}
+}
+
 /* slots of schedulers that a launcher before this one has started, and that are gone */
 static void
 free_ended_slots(void)
@@ -236,8 +294,15 @@ free_ended_slots(void)
 	{
 		Slot		slot = slot_read(i);
 		SlotRef		ref = {.index = i, .serial = slot.serial};
+		bool		is_ours = false;
+		ListCell   *lc;
 
-		if (slot.kind == SLOT_SCHEDULER && slot.state == SLOT_ENDED)
+		if (slot.kind != SLOT_SCHEDULER || slot.state != SLOT_ENDED)
+			continue;
+		/* why one of its own has ended is still to be read */
+		foreach(lc, places)
+			is_ours |= ((Place *) lfirst(lc))->is_running && ((Place *) lfirst(lc))->ref.serial == slot.serial;
+		if (!is_ours)
 			slot_give_up(&ref);
 	}
 }
@@ -275,6 +340,8 @@ incload_launcher_main(Datum arg)
 		foreach(lc, places)
 			keep(lfirst(lc), &now);
 		drop_unwanted();
+		dismiss_strangers();
+		free_ended_slots();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), now), LOOK_EVERY_MS),
 						 incload_wait_event_idle());

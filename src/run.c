@@ -140,6 +140,18 @@ run_require_idle(const Job *job)
 	LockRelease(&tag, ExclusiveLock, false);
 }
 
+bool
+run_may_begin(const Job *job)
+{
+	LOCKTAG		tag;
+
+	run_locktag(job, &tag);
+	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	LockRelease(&tag, ShareLock, false);
+	return true;
+}
+
 int
 run_holder(const Job *job)
 {

@@ -12,6 +12,9 @@
 /* takes the job's lock until the end of the transaction, to change or drop it: waits for the end of a run, as DDL does */
 extern void run_lock_to_change(const Job *job);
 
+/* is nobody running the job, or changing it? Windows of a backfill do not count. Takes no lock that stays. */
+extern bool run_may_begin(const Job *job);
+
 /* an error (55P03) where somebody runs the job now; who comes next is not kept from it */
 extern void run_require_idle(const Job *job);
 

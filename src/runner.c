@@ -14,7 +14,9 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "commands/async.h"
 #include "commands/prepare.h"
+#include "commands/sequence.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -30,6 +32,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -125,15 +128,26 @@ may_begin(const Task *task)
 	return !is_cancelled;
 }
 
+/* jobs run as their owner, who may have been given the setting to be another one at once */
+static void
+stay_owner(void)
+{
+	SetConfigOption("role", "none", PGC_USERSET, PGC_S_OVERRIDE);
+}
+
 /* the owner's next run finds the session as this one did; what incload itself keeps stays */
 static void
 clean_session(void)
 {
 	ResetAllOptions();
+	stay_owner();
 	DropAllPreparedStatements();
 	LockReleaseAll(USER_LOCKMETHOD, true);
 	unattended_begin();
+	PortalHashTableDeleteAll();
+	Async_UnlistenAll();
 	ResetTempTableNamespace();
+	ResetSequenceCaches();
 	unattended_commit();
 }
 
@@ -203,13 +217,17 @@ incload_runner_main(Datum arg)
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	/* times go through the catalog as text */
 	SetConfigOption("DateStyle", "ISO, YMD", PGC_USERSET, PGC_S_OVERRIDE);
+	/* it waits for transactions and for runs; what a run may wait for, its option says */
+	SetConfigOption("lock_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+	stay_owner();
 	do
 	{
 		slot = slot_mine();
 		do_task(&slot.task);
 		clean_session();
 	} while ((slot.task.is_scheduled || slot.task.is_backfill) && ++tasks < MOST_TASKS && wait_for_task(slot.database));
-	slots_wake(SLOT_SCHEDULER, slot.database);
+	/* any of them may wait for the room */
+	slots_wake(SLOT_SCHEDULER, InvalidOid);
 }
 
 void

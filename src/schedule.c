@@ -180,6 +180,12 @@ next_of_interval(const Schedule *schedule, TimestampTz anchor, TimestampTz after
 }
 
 bool
+schedule_goes_by_days(const Schedule *schedule)
+{
+	return schedule->cron == NULL && (schedule->interval.day != 0 || schedule->interval.month != 0);
+}
+
+bool
 schedule_is_interval(const Schedule *schedule)
 {
 	return schedule->cron == NULL;

@@ -19,6 +19,9 @@ typedef struct Schedule Schedule;
  */
 extern Schedule *schedule_parse(const char *text);
 
+/* is it an interval with days or months, which a time zone measures? */
+extern bool schedule_goes_by_days(const Schedule *schedule);
+
 extern bool schedule_is_interval(const Schedule *schedule);
 
 /* is it a cron line that names its time zone? */

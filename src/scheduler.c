@@ -38,12 +38,16 @@ PGDLLEXPORT void incload_scheduler_main(Datum arg);
 #define PRUNE_EVERY_MS (10 * 60 * 1000)
 #define PRUNE_ROWS 10000
 
+/* how many looks in a row have to find a table locked before the log says so */
+#define LOCKED_LOOKS_TOLD 30
+
 /* Scheduler: what it knows from one look to the next */
 typedef struct Scheduler
 {
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
 	bool		is_new;			/* has not looked yet */
+	int			locked_looks;	/* that found a table locked, one after the other */
 	TimestampTz next_prune;
 } Scheduler;
 
@@ -100,11 +104,18 @@ look_safely(Scheduler *scheduler)
 	PG_TRY();
 	{
 		next = look(scheduler);
+		scheduler->locked_looks = 0;
 	}
 	PG_CATCH();
 	{
+		/* a table of incload's that somebody has locked is soon free, as a rule */
 		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
 			EmitErrorReport();
+		else if (++scheduler->locked_looks % LOCKED_LOOKS_TOLD == 0)
+			ereport(LOG,
+					(errmsg("jobs are not started: a table of incload's has been locked for %d looks in a row",
+							scheduler->locked_looks),
+					 errdetail("Others wait until the lock is given back; pg_locks shows who has it.")));
 		MemoryContextSwitchTo(scheduler->context);
 		FlushErrorState();
 		AbortCurrentTransaction();

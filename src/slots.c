@@ -324,6 +324,62 @@ slot_set_end(SlotEnd end)
 	LWLockRelease(&shared->lock);
 }
 
+void
+slot_note_window(int64 window_id)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->slot[mine].task.window_id = window_id;
+	LWLockRelease(&shared->lock);
+}
+
+void
+slot_note_waiting(TimestampTz since)
+{
+	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared->slot[mine].waits_since = since;
+	LWLockRelease(&shared->lock);
+}
+
+/* does a slot tell that its database has runners at work, or wants one? */
+static bool
+is_counted(const Slot *slot)
+{
+	return (slot->kind == SLOT_RUNNER && slot_is_working(slot)) ||
+		(slot->kind == SLOT_SCHEDULER && is_there(slot) && slot->waits_since != 0);
+}
+
+int
+slots_others(Oid database, TimestampTz *waits_since)
+{
+	int			n = 0;
+
+	*waits_since = 0;
+	lock_slots(LW_SHARED);
+	for (int i = 0; i < shared->nslots; i++)
+	{
+		Slot	   *slot = &shared->slot[i];
+		bool		is_new = true;
+
+		if (!is_counted(slot) || slot->database == database)
+			continue;
+		for (int j = 0; j < i && is_new; j++)
+			is_new = !is_counted(&shared->slot[j]) || shared->slot[j].database != slot->database;
+		n += is_new;
+		if (slot->kind == SLOT_SCHEDULER && (*waits_since == 0 || slot->waits_since < *waits_since))
+			*waits_since = slot->waits_since;
+	}
+	unlock_slots();
+	return n;
+}
+
+int64
+slot_last_window(const SlotRef *ref)
+{
+	Slot		slot = slot_read(ref->index);
+
+	return slot.serial == ref->serial ? slot.task.window_id : 0;
+}
+
 bool
 slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref)
 {

@@ -48,6 +48,7 @@ typedef struct Task
 	int			attempt;		/* from 1 */
 	bool		is_scheduled;	/* its outcome sets when the job runs next */
 	bool		is_backfill;	/* loads windows of the job's backfill, until there are none */
+	int64		window_id;		/* of these, the one that it has now; 0: none */
 	TransactionId after;		/* only once this transaction has committed, if set */
 } Task;
 
@@ -65,6 +66,7 @@ typedef struct Slot
 	bool		leave;			/* told to leave */
 	bool		is_cancelled;	/* somebody has cancelled the task, by slot_cancel() */
 	SlotEnd		end;
+	TimestampTz waits_since;	/* a scheduler whose jobs find no room: when the first was due; 0: none does */
 	Task		task;
 	TimestampTz started_at;
 	TimestampTz since;			/* in this state */
@@ -111,6 +113,17 @@ extern void slot_claim(const SlotRef *ref);
 extern Slot slot_mine(void);
 extern void slot_set_state(SlotState state);
 extern void slot_set_end(SlotEnd end);
+extern void slot_note_window(int64 window_id);
+extern void slot_note_waiting(TimestampTz since);
+
+/*
+ * What schedulers of other databases have to do with the room for runners: how many of these
+ * databases have runners at work or wait for one; and since when the first of them waits, 0: none.
+ */
+extern int	slots_others(Oid database, TimestampTz *waits_since);
+
+/* the window that a runner had when it ended, if its slot was not used since; 0: none is known */
+extern int64 slot_last_window(const SlotRef *ref);
 
 /* gives a task to an idle runner of that owner; false where none is */
 extern bool slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref);

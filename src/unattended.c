@@ -85,7 +85,8 @@ end_failed(Run *run, char **message)
 		return RUN_SKIPPED;
 	/* a statement_timeout, here or there, is nobody's wish */
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		return slot_mine().is_cancelled ? RUN_CANCELLED : RUN_FAILED_LASTING;
+		return slot_mine().is_cancelled || strcmp(error->message, _("canceling statement due to user request")) == 0
+			? RUN_CANCELLED : RUN_FAILED_LASTING;
 	return fault_is_passing(error->sqlerrcode) ? RUN_FAILED_PASSING : RUN_FAILED_LASTING;
 }
 
@@ -110,8 +111,9 @@ has_unique_key(const Job *job)
 static void
 require_restored(const Job *job)
 {
-	if (strcmp(job->stored_database, role_database_identity()) == 0 || job->key == NIL ||
-		!OidIsValid(job->target) || catalog_read_checkpoint(job->id, false)->loaded_to == NULL ||
+	if (!job_is_restored(job) || job->key == NIL || !OidIsValid(job->target) ||
+		/* of one of strategy full nothing tells whether it had loaded rows */
+		(job->strategy != STRATEGY_FULL && catalog_read_checkpoint(job->id, false)->loaded_to == NULL) ||
 		has_unique_key(job))
 		return;
 	ereport(ERROR,
@@ -132,6 +134,8 @@ attempt_run(Run *run, char **message)
 	PG_TRY();
 	{
 		RESUME_CANCEL_INTERRUPTS();
+		/* its owner may have lost the way to what it names */
+		run->job = job_load(run->job->name);
 		timeout = run_start_timeout(run->job);
 		require_restored(run->job);
 		run_batches(run);
@@ -166,7 +170,7 @@ unattended_run(const Task *task)
 	job = catalog_find_job_by_id(task->job_id);
 	if (job && job->owner == GetUserId())
 	{
-		run = run_new(job_load(job->name), context, false, true, task->run_id);
+		run = run_new(job, context, false, true, task->run_id);
 		run->commit = commit_worker;
 		run->record->trigger = task->is_scheduled ? "schedule" : "start";
 		run->record->attempt = task->attempt;
@@ -249,6 +253,7 @@ do_window(Job *job, LOCKMODE mode, MemoryContext context, TimestampTz *next)
 	unattended_begin();
 	MemoryContextSwitchTo(context);
 	window = backfill_claim(job, next);
+	slot_note_window(window ? window->window_id : 0);
 	if (window == NULL)
 	{
 		unattended_commit();
