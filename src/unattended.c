@@ -105,14 +105,15 @@ has_unique_key(const Job *job)
 
 /*
  * A restored dump brings jobs before the keys of their targets: rows that were
- * loaded now would come once more with the rest of the dump.
+ * loaded now would come once more with the rest of the dump. What pg_upgrade brings
+ * is there as a whole.
  */
 static void
 require_restored(const Job *job)
 {
 	if (strcmp(job->stored_database, role_database_identity()) == 0 || job->key == NIL ||
 		!OidIsValid(job->target) || catalog_read_checkpoint(job->id, false)->loaded_to == NULL ||
-		has_unique_key(job))
+		has_unique_key(job) || catalog_has_history(job->id))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
