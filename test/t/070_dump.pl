@@ -57,6 +57,8 @@ $source->safe_psql('postgres', q{
 	INSERT INTO items VALUES (2000, 'new', now());
 	INSERT INTO log (v) VALUES ('new');
 });
+my (undef, undef, $refusal) = $target->psql('restored', q{SELECT incload_alter_job('log', watermark => '(id + 0)')}, extra_params => [ '-U', 'loader' ]);
+like($refusal, qr/job "log" has loaded rows that would be loaded a second time/, 'rows that were restored are not loaded a second time');
 is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted, rows_updated FROM incload_run('items')", 'restored'),
 	'succeeded|2|1|1', 'a restored job reads what came since');
 is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted FROM incload_run('log')", 'restored'),
