@@ -488,6 +488,15 @@ catalog_has_running(int64 job_id)
 	return found;
 }
 
+bool
+catalog_has_history(int64 job_id)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+
+	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
+						 " AND kind <> 'backfill' LIMIT 1", 1, params)->nrows > 0;
+}
+
 void
 catalog_event(const Job *job, const char *code, const char *message, const char *details)
 {

@@ -95,6 +95,12 @@ extern int64 catalog_next_run_id(void);
 /* is a run of the job on record as running? Not planned, as each run asks it. */
 extern bool catalog_has_running(int64 job_id);
 
+/*
+ * Has a run of the job succeeded in this very database? History goes where a database's files
+ * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.
+ */
+extern bool catalog_has_history(int64 job_id);
+
 /* records what happened to a job; details is the text of a JSON object or NULL */
 extern void catalog_event(const Job *job, const char *code, const char *message,
 						  const char *details);

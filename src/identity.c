@@ -4,7 +4,8 @@
  *
  * Another server has other rows below the checkpoint, and nobody would ever
  * read them. The same server after a failover, or another table under the
- * source's name, has rows that can be looked at again, where there is a key.
+ * source's name, has rows that can be looked at again, where there is a key. A
+ * source in the job's own database goes with it, whatever becomes of the server.
  */
 #include "postgres.h"
 
@@ -25,6 +26,45 @@ epoch_part(const char *epoch, int n)
 	for (; n > 0; n--)
 		epoch += strcspn(epoch, "/") + 1;
 	return pnstrdup(epoch, strcspn(epoch, "/"));
+}
+
+static bool
+is_here(const char *epoch)
+{
+	size_t		length = strlen(epoch);
+	size_t		end = strlen(EPOCH_HERE);
+
+	return length > end && strcmp(epoch + length - end, EPOCH_HERE) == 0;
+}
+
+/* "database.relation.here" without the database */
+static char *
+relation_here(const char *epoch)
+{
+	return strchr(epoch_part(epoch, EPOCH_RELATION), '.') + 1;
+}
+
+/* the same server and database, on whatever timeline */
+static bool
+same_database(const char *was, const char *is)
+{
+	char	   *a = epoch_part(was, EPOCH_RELATION);
+	char	   *b = epoch_part(is, EPOCH_RELATION);
+
+	return strcmp(epoch_part(was, EPOCH_SERVER), epoch_part(is, EPOCH_SERVER)) == 0 &&
+		strcspn(a, ".") == strcspn(b, ".") && strncmp(a, b, strcspn(a, ".")) == 0;
+}
+
+/*
+ * Has a source in this database come with the checkpoint, and both as of one moment? By a
+ * promotion, a backup, pg_upgrade or a copy of the database they have. In a dump they are as
+ * of one moment, too, but while it is restored the job can be there before the rows.
+ */
+static bool
+came_along(const Job *job, const Checkpoint *checkpoint, const SourceState *state)
+{
+	return is_here(checkpoint->epoch) && is_here(state->epoch) &&
+		(same_database(checkpoint->epoch, state->epoch) || catalog_has_history(job->id));
 }
 
 /*
@@ -60,10 +100,10 @@ accept_timeline(const Job *job, const Checkpoint *checkpoint, const SourceState 
  * database. Its rows may be older than the checkpoint, and nobody would read them.
  */
 static bool
-accept_relation(const Job *job, const Checkpoint *checkpoint, const SourceState *state)
+accept_relation(const Job *job, const Checkpoint *checkpoint, const SourceState *state, bool along)
 {
-	char	   *was = epoch_part(checkpoint->epoch, EPOCH_RELATION);
-	char	   *is = epoch_part(state->epoch, EPOCH_RELATION);
+	char	   *was = along ? relation_here(checkpoint->epoch) : epoch_part(checkpoint->epoch, EPOCH_RELATION);
+	char	   *is = along ? relation_here(state->epoch) : epoch_part(state->epoch, EPOCH_RELATION);
 
 	if (strcmp(was, is) == 0)
 		return false;
@@ -88,6 +128,8 @@ identity_check(const Job *job, const Checkpoint *checkpoint, const SourceState *
 
 	if (checkpoint->epoch == NULL)
 		return false;
+	if (came_along(job, checkpoint, state))
+		return accept_relation(job, checkpoint, state, true);
 	was = epoch_part(checkpoint->epoch, EPOCH_SERVER);
 	is = epoch_part(state->epoch, EPOCH_SERVER);
 	if (strcmp(was, is) != 0)
@@ -98,7 +140,7 @@ identity_check(const Job *job, const Checkpoint *checkpoint, const SourceState *
 				 errhint("If it has the same rows, as after an upgrade, SELECT incload_accept_source(%s) goes on with it; SELECT incload_refresh(%s) loads it anew.",
 						 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 	reread = accept_timeline(job, checkpoint, state);
-	return accept_relation(job, checkpoint, state) || reread;
+	return accept_relation(job, checkpoint, state, false) || reread;
 }
 
 bool

@@ -220,6 +220,15 @@ same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* is it another table? After a restore, the OID that was stored says nothing, and the name does */
+static bool
+changes_target(const Job *old, const Job *new)
+{
+	if (strcmp(old->stored_database, role_database_identity()) != 0)
+		return strcmp(old->target_name, new->target_name) != 0;
+	return old->stored_target != new->target;
+}
+
 /* does the job, as it is now, read other rows than before, or in another order? */
 static bool
 changes_reading(const Job *old, const Job *new)
@@ -227,8 +236,7 @@ changes_reading(const Job *old, const Job *new)
 	return old->strategy != new->strategy ||
 		strcmp(old->source_name, new->source_name) != 0 ||
 		strcmp(old->target_name, new->target_name) != 0 ||
-		(old->stored_target != new->target &&
-		 strcmp(old->stored_database, role_database_identity()) == 0) ||
+		changes_target(old, new) ||
 		(old->watermark == NULL) != (new->watermark == NULL) ||
 		(old->watermark && strcmp(old->watermark, new->watermark) != 0) ||
 		old->options->watermark_kind != new->options->watermark_kind ||
@@ -258,7 +266,7 @@ changes_rows(const JobOptions *old, const JobOptions *new)
 static void
 require_no_doubles(const Job *old, const Job *new)
 {
-	if (new->key != NIL || new->strategy == STRATEGY_FULL || new->target != old->stored_target ||
+	if (new->key != NIL || new->strategy == STRATEGY_FULL || changes_target(old, new) ||
 		catalog_read_checkpoint(old->id, false)->loaded_to == NULL)
 		return;
 	ereport(ERROR,

@@ -260,8 +260,11 @@ run_take_failure(Run *run)
 const char *
 run_failure_status(const Run *run, const ErrorData *error)
 {
-	return !run->is_locked ? "skipped"
-		: error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
+	/* it has not begun: others have the job, or a dump that it came with */
+	if (!run->is_locked &&
+		(error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_OBJECT_IN_USE))
+		return "skipped";
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED ? "cancelled" : "failed";
 }
 
 /* the event of a failure that somebody has to decide about; NULL for any other */

@@ -81,7 +81,7 @@ end_failed(Run *run, char **message)
 	MemoryContextSwitchTo(run->context);
 	history_write_failure(run->record, status, error, run_failure_event(run, error));
 	*message = run->record->error;
-	if (!run->is_locked)
+	if (strcmp(status, "skipped") == 0)
 		return RUN_SKIPPED;
 	/* a statement_timeout, here or there, is nobody's wish */
 	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
@@ -106,7 +106,8 @@ has_unique_key(const Job *job)
 
 /*
  * A restored dump brings jobs before the keys of their targets: rows that were
- * loaded now would come once more with the rest of the dump.
+ * loaded now would come once more with the rest of the dump. What pg_upgrade brings
+ * is there as a whole.
  */
 static void
 require_restored(const Job *job)
@@ -114,7 +115,7 @@ require_restored(const Job *job)
 	if (!job_is_restored(job) || job->key == NIL || !OidIsValid(job->target) ||
 		/* of one of strategy full nothing tells whether it had loaded rows */
 		(job->strategy != STRATEGY_FULL && catalog_read_checkpoint(job->id, false)->loaded_to == NULL) ||
-		has_unique_key(job))
+		has_unique_key(job) || catalog_has_history(job->id))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),

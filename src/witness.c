@@ -108,7 +108,7 @@ witness_state(Source *source, bool with_sequences)
 	state->clock = instant_parse(v[0]);
 	state->in_recovery = v[1][0] == 't';
 	state->replayed_to = instant_parse(v[2]);
-	state->epoch = v[3];
+	state->epoch = source->is_local ? psprintf("%s" EPOCH_HERE, v[3]) : v[3];
 	state->relations = v[4];
 	state->is_tables = state->is_plain = true;
 	state->is_table = kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE;

@@ -32,6 +32,9 @@ typedef struct SourceState
 	uint64		oldest_xid;		/* xid8: each transaction below is over */
 } SourceState;
 
+/* how the epoch of a source in this database ends */
+#define EPOCH_HERE ".here"
+
 /* Holder: an open transaction, and who that is as far as one can see */
 typedef struct Holder
 {

@@ -48,11 +48,11 @@ sub listen_with_password
 	return;
 }
 
-# new_source [CONF]: a started server with a role 'reader' that may read public.
+# new_source [CONF, install_path => SERVER]: a started server with a role 'reader' that may read public.
 sub new_source
 {
-	my ($conf) = @_;
-	my $node = PostgreSQL::Test::Cluster->new('source');
+	my ($conf, %init) = @_;
+	my $node = PostgreSQL::Test::Cluster->new('source', %init);
 
 	$node->init(extra => \@utf8);
 	listen_with_password($node);

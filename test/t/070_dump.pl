@@ -26,6 +26,13 @@ as_loader($target, q{
 	SELECT incload_create_job('paused', 'src.items', 'dw.paused', schedule => '5 minutes'), incload_pause('paused');
 });
 $target->safe_psql('postgres', 'CREATE ROLE dumper LOGIN IN ROLE pg_read_all_data');
+as_loader($target, q{
+	CREATE TABLE dw.here_log (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text);
+	INSERT INTO dw.here_log (v) SELECT 'v' FROM generate_series(1, 50);
+	SELECT incload_create_job('here', 'dw.here_log', 'dw.here', 'upsert', 'id', '{id}');
+	SELECT incload_create_job('here_log', 'dw.here_log', 'dw.here_log_copy', 'append', 'id', '{}')});
+as_loader($target, "SELECT incload_run('$_')") foreach qw(here here_log);
+as_loader($target, q{INSERT INTO dw.here_log (v) VALUES ('not loaded yet')});
 my $state = q{SELECT job, owner, source, target, strategy, watermark, key, schedule, (SELECT next_run_at FROM incload.schedule_store s WHERE s.job_id = job.job_id), options, enabled, bound, bound_side, loaded_to
 	FROM incload.job JOIN incload.checkpoint USING (job_id, job) ORDER BY job};
 my $before = $target->safe_psql('postgres', $state);
@@ -50,6 +57,8 @@ $source->safe_psql('postgres', q{
 	INSERT INTO items VALUES (2000, 'new', now());
 	INSERT INTO log (v) VALUES ('new');
 });
+my (undef, undef, $refusal) = $target->psql('restored', q{SELECT incload_alter_job('log', watermark => '(id + 0)')}, extra_params => [ '-U', 'loader' ]);
+like($refusal, qr/job "log" has loaded rows that would be loaded a second time/, 'rows that were restored are not loaded a second time');
 is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted, rows_updated FROM incload_run('items')", 'restored'),
 	'succeeded|2|1|1', 'a restored job reads what came since');
 is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted FROM incload_run('log')", 'restored'),
@@ -61,5 +70,19 @@ is(as_role($target, 'loader', "SELECT job_id FROM incload_create_job('another', 
 	'a new job gets a number of its own');
 is(as_role($target, 'loader', "SELECT status FROM incload_run('paused')", 'restored'), 'skipped', 'a paused job is paused there');
 is(as_role($target, 'loader', "SELECT status, rows_read FROM incload_run('items')"), 'succeeded|2', 'the original goes on, too');
+
+# a source in the job's own database: a dump may bring the job before the rows, and does not tell
+is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted FROM incload_run('here')", 'restored'), 'succeeded|51|1', 'a source that was restored beside its target is read from the beginning');
+my ($ret, undef, $err) = $target->psql('restored', q{SELECT incload_run('here_log')}, extra_params => [ '-U', 'loader' ]);
+like($err, qr/source dw.here_log of job "here_log" is another table than before.*incload_accept_source/s, 'without a key it has to be accepted');
+as_role($target, 'loader', q{SELECT incload_accept_source('here_log')}, 'restored');
+is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted FROM incload_run('here_log')", 'restored'), 'succeeded|1|1', 'and then the job goes on');
+# a copy of the database has everything as of one moment
+$target->safe_psql('template1', 'CREATE DATABASE copied TEMPLATE postgres');
+is(as_role($target, 'loader', "SELECT status, rows_read, rows_inserted FROM incload_run('$_')", 'copied'), 'succeeded|1|1', "in a copied database $_ goes on by itself") foreach qw(here here_log);
+$target->safe_psql('template1', 'CREATE DATABASE copied_late TEMPLATE postgres');
+as_role($target, 'loader', q{ALTER TABLE dw.here_log RENAME TO gone; CREATE TABLE dw.here_log (LIKE dw.gone INCLUDING ALL)}, 'copied_late');
+($ret, undef, $err) = $target->psql('copied_late', q{SELECT incload_run('here_log')}, extra_params => [ '-U', 'loader' ]);
+like($err, qr/source dw.here_log of job "here_log" is another table than before/, 'but not with another table of that name');
 
 done_testing();

@@ -202,6 +202,10 @@ foreach my $mode (qw(smart fast immediate))
 
 # a standby runs nothing, until it is promoted
 $target->append_conf('postgresql.conf', "incload.databases = '*'");
+as_loader($target, q{CREATE TABLE dw.here (id bigint GENERATED ALWAYS AS IDENTITY, v text); INSERT INTO dw.here (v) VALUES ('loaded');
+	SELECT incload_create_job('here', 'dw.here', 'dw.here_copy', 'append', 'id', '{}')});
+as_loader($target, q{SELECT incload_run('here')});
+as_loader($target, q{INSERT INTO dw.here (v) VALUES ('not yet')});
 $target->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($target, 'backup', has_streaming => 1);
@@ -212,6 +216,7 @@ fails_with($standby, 'loader', q{SELECT incload_start('items')}, '25006', qr/rec
 $target->stop;
 $standby->promote;
 goes_on('once promoted, it goes on from the checkpoint', $standby);
+is(as_loader($standby, q{SELECT status, rows_read FROM incload_run('here')}), 'succeeded|1', 'so does one without a key whose source was promoted with it');
 is($standby->safe_psql('postgres', q{SELECT count(*), count(DISTINCT id) FROM dw.items}), "$rows|$rows", 'with each row once');
 
 # without preload, by hand

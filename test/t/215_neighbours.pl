@@ -191,7 +191,7 @@ $target->safe_psql('third', 'REVOKE ALL ON SCHEMA src FROM loader; ALTER SCHEMA 
 $target->command_ok([ 'pg_restore', '--section=data', '-d', 'third', $dump ], 'then rows and jobs');
 comes_to(q{SELECT count(*) > 3 FROM incload.run WHERE job = 'barred' AND status = 'failed'}, 't', 'a job that lacks its rights yet', 'third');
 is(as_role($target, 'loader', q{SELECT enabled FROM incload.job WHERE job = 'barred'}, 'third'), 't', 'is not paused for it');
-$target->safe_psql('third', 'ALTER SCHEMA src OWNER TO loader');
+$target->safe_psql('third', 'ALTER SCHEMA src OWNER TO loader; GRANT ALL ON SCHEMA src TO loader');
 comes_to(q{SELECT count(*) > 1 FROM incload.run WHERE job = 'whole' AND error ~ 'may be about to be restored'}, 't', 'one of strategy full waits for its key', 'third');
 is(as_role($target, 'loader', 'SELECT count(*), count(DISTINCT id) FROM dw.whole', 'third'), '1000|1000', 'and doubles nothing');
 $target->command_ok([ 'pg_restore', '--section=post-data', '-d', 'third', $dump ], 'the rest');
