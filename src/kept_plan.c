@@ -109,7 +109,7 @@ take_params(int nparams, const char *const *params, Datum *values, char *nulls)
 void
 kept_plan_execute_once(const char *sql, int nparams, const char *const *params)
 {
-	Datum		values[MAX_PARAMS];
+	Datum		values[MAX_PARAMS] = {0};
 	char		nulls[MAX_PARAMS] = {0};
 	Oid			types[MAX_PARAMS];
 	int			code;
@@ -125,7 +125,7 @@ kept_plan_execute_once(const char *sql, int nparams, const char *const *params)
 void
 kept_plan_execute(const char *sql, int nparams, const char *const *params)
 {
-	Datum		values[MAX_PARAMS];
+	Datum		values[MAX_PARAMS] = {0};
 	char		nulls[MAX_PARAMS] = {0};
 	int			code;
 
