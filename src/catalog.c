@@ -30,6 +30,7 @@
 #include "compat.h"
 #include "kept_plan.h"
 #include "role.h"
+#include "watermark.h"
 
 TextRows *
 text_rows_from_spi(MemoryContext context)
@@ -495,6 +496,15 @@ catalog_has_history(int64 job_id)
 
 	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
 						 " AND kind <> 'backfill' LIMIT 1", 1, params)->nrows > 0;
+}
+
+TimestampTz
+catalog_mark_since(int64 job_id, uint64 mark)
+{
+	const char *params[2] = {psprintf(INT64_FORMAT, job_id), psprintf(UINT64_FORMAT, mark)};
+
+	return instant_parse(catalog_query("SELECT min(started_at) FROM incload.run_store WHERE job_id = $1::bigint"
+									   " AND status = 'succeeded' AND watermark_to = $2", 2, params)->value[0][0]);
 }
 
 void

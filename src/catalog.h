@@ -101,6 +101,9 @@ extern bool catalog_has_running(int64 job_id);
  */
 extern bool catalog_has_history(int64 job_id);
 
+/* when the first run was that came to this mark of the source; 0: none has */
+extern TimestampTz catalog_mark_since(int64 job_id, uint64 mark);
+
 /* records what happened to a job; details is the text of a JSON object or NULL */
 extern void catalog_event(const Job *job, const char *code, const char *message,
 						  const char *details);

@@ -347,6 +347,12 @@ settle_tracks(Horizon *horizon, Source *source, const Job *job, const Shape *sha
 		return;
 	if (state->in_recovery)
 		clock = Min(clock, state->replayed_to);
+	if (state->is_behind)
+	{
+		horizon->held_since = state->replayed_to;
+		horizon->held_back_by = psprintf("the standby's replay, which is at %s",
+										 timestamptz_to_str(state->replayed_to));
+	}
 	settled_by_age(horizon, source, job, tracks, checkpoint, state, clock, !state->is_refreshed, is_full);
 }
 
@@ -379,7 +385,8 @@ observe_xmin(Horizon *horizon, Source *source, const Job *job, const Shape *shap
 	holder = witness_of_xid(source, state->oldest_xid);
 	if (holder)
 	{
-		horizon->held_since = holder->since;
+		/* where its start is hidden, as long as the mark has stood still */
+		horizon->held_since = holder->since ? holder->since : catalog_mark_since(job->id, state->oldest_xid);
 		horizon->held_back_by = holder->since == 0 ? holder->who
 			: psprintf("%s, since %s", holder->who, timestamptz_to_str(holder->since));
 	}

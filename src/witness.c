@@ -48,7 +48,10 @@ static const char state_query[] =
 " k.oid, k.relkind, k.relhassubclass,"
 " pg_catalog.txid_snapshot_xmax(x.s), pg_catalog.txid_snapshot_xmin(x.s),"
 /* a policy may show a row later that has not changed */
-" CASE WHEN k.relkind IN ('r', 'p', 'm') THEN pg_catalog.has_column_privilege(k.oid, 'xmin', 'SELECT') END, pg_catalog.row_security_active(k.oid)"
+" CASE WHEN k.relkind IN ('r', 'p', 'm') THEN pg_catalog.has_column_privilege(k.oid, 'xmin', 'SELECT') END, pg_catalog.row_security_active(k.oid),"
+/* a standby whose primary has nothing to do is as old as it, and is not behind */
+" CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_is_wal_replay_paused()"
+"  OR coalesce(pg_catalog.pg_last_wal_receive_lsn() > pg_catalog.pg_last_wal_replay_lsn(), false) END"
 " FROM (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) c,"
 " (SELECT pg_catalog.txid_current_snapshot() AS s OFFSET 0) x,"
 " pg_catalog.pg_class k WHERE k.oid = $1::pg_catalog.regclass";
@@ -116,6 +119,7 @@ witness_state(Source *source, bool with_sequences)
 	state->oldest_xid = strtou64(v[8], NULL, 10);
 	state->shows_xmin = v[9] && v[9][0] == 't';
 	state->has_policies = v[10][0] == 't';
+	state->is_behind = v[11] && v[11][0] == 't';
 	if (with_sequences || has_children || kind != RELKIND_RELATION)
 	{
 		v = source_ask_catalog_about(source, behind_query, relation)->value[0];

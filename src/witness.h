@@ -19,6 +19,7 @@ typedef struct SourceState
 	TimestampTz clock;			/* read before all else */
 	bool		in_recovery;
 	TimestampTz replayed_to;	/* on a standby: the last commit it has; 0: none yet */
+	bool		is_behind;		/* it has received more, or its replay is paused */
 	char	   *epoch;
 	char	   *relations;		/* OIDs of the tables behind the source, and, where asked for, of their sequences */
 	bool		is_plain;		/* that is one table, and nothing else was asked for */

@@ -260,6 +260,7 @@ $source->safe_psql('postgres', 'SELECT pg_sleep(1); INSERT INTO behind VALUES (3
 run_jobs(qw(behind behind_log));
 is(as_loader($target, "SELECT count(*) FROM incload.checkpoint WHERE job LIKE 'behind%' AND bound::timestamptz < '$replayed'"), '2',
 	'the checkpoint stays behind what a paused standby has replayed');
+is(as_loader($target, q{SELECT count(*) FROM incload.status WHERE job LIKE 'behind%' AND held_back_by LIKE 'the standby''s replay, which is at %'}), '2', 'and the status names it');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 $source->safe_psql('postgres', 'INSERT INTO behind VALUES (4)');
 $source->wait_for_catchup($standby);
