@@ -375,9 +375,6 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 	list_free(queue);
 	queue = waiting;
 	slot_note_waiting(waits_since);
-	/* a runner of ours that has nothing to do is in another one's way */
-	if (usage->share > 0 && usage->ours >= usage->share)
-		slots_wake(SLOT_SCHEDULER, InvalidOid);
 }
 
 /* how many runners load windows of a job's backfill */

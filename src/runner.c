@@ -171,12 +171,13 @@ do_task(const Task *task)
 
 /* true once there is another task, false when it is time to go */
 static bool
-wait_for_task(Oid database)
+wait_for_task(void)
 {
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), IDLE_MS);
 
 	slot_set_state(SLOT_IDLE);
-	slots_wake(SLOT_SCHEDULER, database);
+	/* it may be another database's turn */
+	slots_wake(SLOT_SCHEDULER, InvalidOid);
 	for (;;)
 	{
 		Slot		slot = slot_mine();
@@ -225,7 +226,7 @@ incload_runner_main(Datum arg)
 		slot = slot_mine();
 		do_task(&slot.task);
 		clean_session();
-	} while ((slot.task.is_scheduled || slot.task.is_backfill) && ++tasks < MOST_TASKS && wait_for_task(slot.database));
+	} while ((slot.task.is_scheduled || slot.task.is_backfill) && ++tasks < MOST_TASKS && wait_for_task());
 	/* any of them may wait for the room */
 	slots_wake(SLOT_SCHEDULER, InvalidOid);
 }
