@@ -157,14 +157,14 @@ sub session
 		extra_params => [ '-U', $role, '-v', 'VERBOSITY=verbose' ]);
 }
 
-# start_sql NODE ROLE SQL: begins it and returns at once; finish() waits for its
+# start_sql NODE ROLE SQL…: begins it and returns at once; finish() waits for its
 # end and returns (exit status, stdout, stderr, seconds since the start).
 sub start_sql
 {
-	my ($node, $role, $sql) = @_;
+	my ($node, $role, @sql) = @_;
 	my $self = bless { out => '', err => '', started => time() }, 'IncloadTest::Running';
 	my @command = ($node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'),
-		'-U', $role, '-v', 'VERBOSITY=verbose', '-v', 'ON_ERROR_STOP=1', '-c', $sql);
+		'-U', $role, '-v', 'VERBOSITY=verbose', '-v', 'ON_ERROR_STOP=1', map { ('-c', $_) } @sql);
 
 	$self->{run} = IPC::Run::start(\@command, '<', \undef, '>', \$self->{out},
 		'2>', \$self->{err},

@@ -22,7 +22,8 @@ foreign_table($target, 'big');
 sub peak
 {
 	my ($sql) = @_;
-	my $run = start_sql($target, 'loader', $sql);
+	# a run of few rows is over before anybody has looked
+	my $run = start_sql($target, 'loader', $sql, 'SELECT pg_sleep(1)');
 	my $pid = wait_for(30, sub { $target->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE usename = 'loader' AND backend_type = 'client backend'") });
 	my $peak = 0;
