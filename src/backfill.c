@@ -83,8 +83,9 @@ failures_beside(const LedgerWindow *window)
 							  " WHERE w.window_id = $1::bigint", 1, params)->value[0][0]);
 }
 
-void
-backfill_delay(int64 job_id)
+/* no worker could be had for them, or it has ended at once: not so soon again */
+static void
+delay_all(int64 job_id)
 {
 	const char *params[1] = {catalog_number(job_id)};
 
@@ -123,7 +124,7 @@ backfill_lost(int64 job_id, int64 window_id)
 
 	if (job == NULL || window_id == 0)
 	{
-		backfill_delay(job_id);
+		delay_all(job_id);
 		return;
 	}
 	rows = catalog_query("SELECT attempts FROM incload.batch_window_store WHERE window_id = $1::bigint AND state = 'pending'",

@@ -33,9 +33,6 @@ extern void backfill_done(const LedgerWindow *window, int64 run_id, int64 rows_r
 /* it has failed: by what passes, it is tried again until that is over; else it is left, and too many that are left end the backfill */
 extern void backfill_failed(const Job *job, const LedgerWindow *window, bool is_passing, const char *error);
 
-/* no worker could be had for them, or it has ended at once: not so soon again */
-extern void backfill_delay(int64 job_id);
-
 /* a runner has ended with a window in its hands, which counts as one that failed; 0: none is known, and all wait a little */
 extern void backfill_lost(int64 job_id, int64 window_id);
 

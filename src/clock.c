@@ -20,13 +20,18 @@
 static bool
 zone_is_personal(Source *source)
 {
-	return login_gives_zone(GetForeignTable(source->job->source)->serverid, source->job->owner) ||
+	if (source->zone_is_asked)
+		return source->zone_is_personal;
+	source->zone_is_personal =
+		login_gives_zone(GetForeignTable(source->job->source)->serverid, source->job->owner) ||
 		source_ask_catalog(source,
 						   "SELECT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c"
 						   " WHERE s.setrole = (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = session_user)"
 						   " AND s.setdatabase IN (0, (SELECT d.oid FROM pg_catalog.pg_database d"
 						   "  WHERE d.datname = pg_catalog.current_database()))"
 						   " AND pg_catalog.lower(c) LIKE 'timezone=%')")->value[0][0][0] == 't';
+	source->zone_is_asked = true;
+	return source->zone_is_personal;
 }
 
 /*

@@ -156,9 +156,10 @@ look_at_slots(void)
 static bool
 has_turn(const Usage *usage, TimestampTz at)
 {
-	return usage->working < incload_max_workers &&
-		(usage->share == 0 || (usage->ours < usage->share && at <= usage->others_wait) ||
-		 (usage->ours < usage->share && usage->share > 1));
+	if (usage->working >= incload_max_workers)
+		return false;
+	return usage->share == 0 ||
+		(usage->ours < usage->share && (usage->share > 1 || at <= usage->others_wait));
 }
 
 static void

@@ -84,6 +84,8 @@ struct Source
 	bool		may_lock;		/* the relation can be locked there, by who reads it */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
+	bool		zone_is_asked;	/* what follows is known */
+	bool		zone_is_personal;	/* the session there has a time zone of its own, not its server's */
 	const char *with_system;	/* a system column that the from_clause shows, too; NULL: none */
 	char	   *system;			/* as SQL, wherever it is shown */
 };
