@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "storage/lockdefs.h"
+#include "utils/relcache.h"
 
 #include "job.h"
 #include "shape.h"
