@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "nodes/nodeFuncs.h"
@@ -21,7 +22,7 @@
 #include "source.h"
 #include "window.h"
 
-/* how many transactions after this one it may see rows of: see written_since */
+/* how many transactions after this one it may see rows of: see query_written_since */
 #define LATER_NUMBERS 1048576
 
 static const char expression_hint[] =
@@ -142,6 +143,34 @@ expression_names_column(const char *text)
 	return names_column(statement->stmt, NULL);
 }
 
+static bool
+gather_columns(Node *node, void *context)
+{
+	List	  **columns = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, ColumnRef))
+	{
+		List	   *fields = ((ColumnRef *) node)->fields;
+
+		*columns = lappend(*columns, IsA(linitial(fields), String) && list_length(fields) == 1
+						   ? strVal(linitial(fields)) : NameListToString(fields));
+	}
+	return raw_expression_tree_walker(node, gather_columns, context);
+}
+
+List *
+expression_columns(const char *text)
+{
+	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
+															  RAW_PARSE_DEFAULT));
+	List	   *columns = NIL;
+
+	gather_columns(statement->stmt, &columns);
+	return columns;
+}
+
 /* the row of key columns, or of their values at a bound */
 static char *
 key_row(const Shape *shape, List *values)
@@ -197,8 +226,8 @@ append_high(StringInfo buf, const Shape *shape, const Bound *high)
  * beyond the room that is left for them come with the next run, as the mark of
  * this one is no higher than its number.
  */
-static char *
-written_since(const Source *source, uint64 mark)
+char *
+query_written_since(const Source *source, uint64 mark)
 {
 	return psprintf("pg_catalog.age(%s) OPERATOR(pg_catalog.>=) %d"
 					" AND pg_catalog.age(%s) OPERATOR(pg_catalog.<=) pg_catalog.age('%u'::pg_catalog.xid)",
@@ -233,12 +262,12 @@ null_condition(const Shape *shape, const Window *window, const char *news)
 }
 
 /* the conditions on the watermark, or nothing where every row is wanted */
-static char *
-window_condition(const Shape *shape, const Source *source, const Window *window)
+char *
+query_condition(const Shape *shape, const Source *source, const Window *window)
 {
 	StringInfoData buf;
 	char	   *news = window->mark != 0 && source->with_xmin
-		? written_since(source, window->mark) : NULL;
+		? query_written_since(source, window->mark) : NULL;
 
 	if (shape->by_xmin)
 		return news;
@@ -291,7 +320,7 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		   const Window *window, const char *part, ReadOrder order, int64 limit)
 {
 	StringInfoData buf;
-	char	   *condition = window_condition(shape, source, window);
+	char	   *condition = query_condition(shape, source, window);
 
 	if (part)
 		condition = condition ? psprintf("%s AND %s", condition, part) : (char *) part;
@@ -331,6 +360,21 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		if (limit > 0)
 			appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
 	}
+	return buf.data;
+}
+
+char *
+query_list(const char *list, const Shape *shape, Source *source, const char *filter,
+		   const Window *window, const char *part)
+{
+	StringInfoData buf;
+	char	   *condition = query_condition(shape, source, window);
+
+	if (part)
+		condition = condition ? psprintf("%s AND %s", condition, part) : (char *) part;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s FROM %s", list, source->routine->from_clause(source));
+	append_where(&buf, filter, condition);
 	return buf.data;
 }
 

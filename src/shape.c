@@ -506,8 +506,8 @@ key_cuts_ties(const Source *source, const Shape *shape, const Job *job)
 	return true;
 }
 
-static void
-build_desc(Shape *shape)
+void
+shape_build_desc(Shape *shape)
 {
 	bool		separate = shape->watermark && shape->watermark_position == shape->ncolumns;
 
@@ -570,6 +570,6 @@ shape_build(Source *source, const Job *job)
 		shape->key_is_portable = false;
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);
-	build_desc(shape);
+	shape_build_desc(shape);
 	return shape;
 }

@@ -267,6 +267,29 @@ stage_environment(Stage *stage)
 	return environment;
 }
 
+/* what a query returns, in a store of its own; sets how many rows */
+static Tuplestorestate *
+query_into_store(Stage *stage, const char *sql, QueryEnvironment *environment, int64 *nrows)
+{
+	MemoryContext old = MemoryContextSwitchTo(stage->context);
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	DestReceiver *dest;
+
+	MemoryContextSwitchTo(old);
+	dest = CreateDestReceiver(DestTuplestore);
+	SetTuplestoreDestReceiverParams(dest, store, stage->context, false, NULL, NULL);
+	*nrows = execute_statement(sql, environment, dest).processed;
+	return store;
+}
+
+void
+stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	stage_end_batch(stage);
+	stage->nsuperseded = 0;
+	stage->rows = query_into_store(stage, sql, environment, &stage->nrows);
+}
+
 /*
  * The order in which the versions of a key stand, the one to keep first: the
  * last in reading order; for a log of versions the newest, and of two with one
@@ -291,10 +314,8 @@ stage_reduce(Stage *stage)
 	const Shape *shape = stage->shape;
 	StringInfoData columns;
 	StringInfoData key;
-	DestReceiver *dest;
 	Tuplestorestate *reduced;
-	ExecuteCounts counts;
-	MemoryContext old;
+	int64		nrows;
 
 	if (shape->key_is_unique || shape->nkeys == 0 || stage->nrows < 2)
 		return;
@@ -306,20 +327,15 @@ stage_reduce(Stage *stage)
 	for (int i = 0; i < shape->nkeys; i++)
 		appendStringInfo(&key, "%sc%d", i ? ", " : "", shape->key[i]);
 
-	old = MemoryContextSwitchTo(stage->context);
-	reduced = tuplestore_begin_heap(false, false, work_mem);
-	MemoryContextSwitchTo(old);
-	dest = CreateDestReceiver(DestTuplestore);
-	SetTuplestoreDestReceiverParams(dest, reduced, stage->context, false, NULL, NULL);
-	counts = execute_statement(psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
+	reduced = query_into_store(stage, psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
 										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
 										STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
 										columns.data, key.data, columns.data, key.data,
 										version_order(stage, columns.data)),
-							   stage_environment(stage), dest);
+							   stage_environment(stage), &nrows);
 
 	tuplestore_end(stage->rows);
 	stage->rows = reduced;
-	stage->nsuperseded = stage->nrows - (int64) counts.processed;
-	stage->nrows = counts.processed;
+	stage->nsuperseded = stage->nrows - nrows;
+	stage->nrows = nrows;
 }

@@ -70,6 +70,9 @@ extern bool stage_put(Stage *stage, Datum *values, bool *nulls);
 /* keeps of each key the row that was read last */
 extern void stage_reduce(Stage *stage);
 
+/* fills the batch with what a query of incload's own returns, in the shape of its rows */
+extern void stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment);
+
 /* puts the rows that were kept into a new heap */
 extern void stage_pour(Stage *stage, struct NewHeap *heap);
 
