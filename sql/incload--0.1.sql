@@ -68,6 +68,11 @@ CREATE TABLE incload.checkpoint_store (
 );
 COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loaded; read it through incload.checkpoint';
 
+-- the same for tombstones: there is a row once some were looked for
+CREATE TABLE incload.tombstone_store (LIKE incload.checkpoint_store INCLUDING ALL,
+    FOREIGN KEY (job_id) REFERENCES incload.job_store ON DELETE CASCADE);
+COMMENT ON TABLE incload.tombstone_store IS 'incload: how far the tombstones of each job are read; read it through incload.tombstone';
+
 CREATE TABLE incload.schedule_store (
     job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
     anchor      timestamptz NOT NULL,
@@ -161,6 +166,7 @@ SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.tombstone_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
@@ -194,6 +200,16 @@ COMMENT ON COLUMN incload.checkpoint.relations IS 'OIDs of the tables behind the
 COMMENT ON COLUMN incload.checkpoint.fallback_bound IS 'the same for the option watermark_fallback: every row without a watermark up to this id is loaded';
 COMMENT ON COLUMN incload.checkpoint.mark IS 'each transaction of the source below this xid8 was over at the last run; for the watermark xmin, the checkpoint itself';
 COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';
+
+CREATE VIEW incload.tombstone WITH (security_barrier) AS
+SELECT t.job_id, j.job, t.bound, t.bound_side, t.noted_bounds, t.guarantee, t.held_back_by, t.epoch, t.seen, t.mark,
+       t.loaded_to, t.bound_type, t.updated_at
+FROM incload.tombstone_store t
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.tombstone IS 'how far the tombstones of each job are read, with the columns of incload.checkpoint; committed with the rows that they deleted';
 
 CREATE VIEW incload.run WITH (security_barrier) AS
 SELECT u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,
@@ -337,7 +353,7 @@ COMMENT ON VIEW incload.worker IS 'the background workers of the server: launche
 COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, idle (waiting for the next one), stopping';
 COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
 
-GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status,
+GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.event, incload.status,
     incload.worker, incload.batch_window, incload.progress TO PUBLIC;
 
 /*
@@ -419,6 +435,12 @@ RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_explain';
 COMMENT ON FUNCTION incload_explain(text) IS
 'the SQL that the next run will run at the source and here, step by step, with plans';
+
+CREATE FUNCTION incload_source_sql(job text)
+RETURNS SETOF text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_source_sql';
+COMMENT ON FUNCTION incload_source_sql(text) IS
+'what to create at the source, one statement a row: an index on the watermark, a trigger that sets it, a table of tombstones';
 
 CREATE FUNCTION incload_preview(job text, max_rows integer DEFAULT 10,
     OUT action text, OUT key jsonb, OUT new_row jsonb, OUT old_row jsonb)

@@ -17,11 +17,13 @@
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
+#include "deletes.h"
 #include "merge.h"
 #include "names.h"
 #include "role.h"
 #include "split.h"
 #include "target.h"
+#include "tombstone.h"
 #include "trouble.h"
 
 static const char row_hint[] =
@@ -311,6 +313,8 @@ swap_in(Run *run)
 		counts->superseded += run->stage->nsuperseded;
 		stage_pour(run->stage, run->heap);
 	}
+	/* rows that are marked as deleted are not put in, and it has none of them */
+	counts->unchanged += run->stage->nmarked;
 	counts->inserted += new_heap_swap(run->heap, run->fill.way == FILL_FIRST_LOAD);
 }
 
@@ -356,11 +360,13 @@ run_report_batch(const Run *run, bool is_last)
 	}
 	ereport(NOTICE,
 			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
-					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s",
+					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s",
 					run->job->name, record->batches, record->rows_read - run->committed_read,
 					record->counts.inserted - run->committed.inserted,
 					record->counts.updated - run->committed.updated,
 					record->counts.unchanged - run->committed.unchanged,
+					deletes_from_target(run->job)
+					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->committed.deleted) : "",
 					record->watermark_to ? ", to " : "",
 					record->watermark_to ? record->watermark_to : "")));
 }
@@ -424,6 +430,8 @@ run_batch(Run *run)
 		new_heap_abandon(run->heap);
 	run->heap = NULL;
 	stage_end_batch(run->stage);
+	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
+		tombstones_apply(run);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
 	/* whatever the owner's SQL has set */

@@ -333,18 +333,24 @@ catalog_delete_job(int64 job_id)
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 }
 
-static const char select_checkpoint[] =
-"SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen,"
-" seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side,"
-" fallback_noted, bound_type, relations FROM incload.checkpoint_store WHERE job_id = $1::bigint";
+/* statements on a checkpoint, the same for both stores */
+#define SELECT_CHECKPOINT(store) \
+"SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen," \
+" seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side," \
+" fallback_noted, bound_type, relations FROM incload." store " WHERE job_id = $1::bigint"
 
-static const char update_checkpoint[] =
-"UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
-" tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
-" held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
-" seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
-" loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
-" fallback_noted = $17::jsonb, bound_type = $18, relations = $19, updated_at = clock_timestamp() WHERE job_id = $1::bigint";
+#define UPDATE_CHECKPOINT(store) \
+"UPDATE incload." store " SET bound = $2, bound_side = $3," \
+" tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6," \
+" held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[]," \
+" seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13," \
+" loaded_to = $14, fallback_bound = $15, fallback_side = $16," \
+" fallback_noted = $17::jsonb, bound_type = $18, relations = $19, updated_at = clock_timestamp() WHERE job_id = $1::bigint"
+
+static const char select_checkpoint[] = SELECT_CHECKPOINT("checkpoint_store");
+static const char update_checkpoint[] = UPDATE_CHECKPOINT("checkpoint_store");
+static const char select_tombstones[] = SELECT_CHECKPOINT("tombstone_store");
+static const char update_tombstones[] = UPDATE_CHECKPOINT("tombstone_store");
 
 void
 catalog_prepare_checkpoint(bool to_write)
@@ -355,23 +361,12 @@ catalog_prepare_checkpoint(bool to_write)
 		catalog_prepare(psprintf("%s FOR UPDATE", select_checkpoint), 1);
 }
 
-CheckpointRow *
-catalog_read_checkpoint(int64 job_id, bool for_update)
+/* what a row of either store says */
+static CheckpointRow *
+checkpoint_row(char **v)
 {
-	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 	CheckpointRow *row = palloc0(sizeof(CheckpointRow));
-	TextRows   *rows;
-	char	  **v;
 
-	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_checkpoint)
-						 : select_checkpoint, 1, params);
-	if (rows->nrows == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the job was dropped while it was about to run"),
-				 errdetail("Its checkpoint is gone."),
-				 errhint("SELECT job FROM incload.job lists the jobs.")));
-	v = rows->value[0];
 	row->bound = v[0];
 	row->bound_side = v[1];
 	row->tie_key = names_from_array(v[2]);
@@ -393,8 +388,8 @@ catalog_read_checkpoint(int64 job_id, bool for_update)
 	return row;
 }
 
-void
-catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
+static void
+write_checkpoint(const char *statement, int64 job_id, const CheckpointRow *row)
 {
 	const char *params[19] = {
 		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
@@ -405,7 +400,62 @@ catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
 		row->fallback_bound, row->fallback_side, row->fallback_noted, row->bound_type, row->relations
 	};
 
-	catalog_query(update_checkpoint, 19, params);
+	catalog_query(statement, 19, params);
+}
+
+CheckpointRow *
+catalog_read_checkpoint(int64 job_id, bool for_update)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	TextRows   *rows;
+
+	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_checkpoint)
+						 : select_checkpoint, 1, params);
+	if (rows->nrows == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the job was dropped while it was about to run"),
+				 errdetail("Its checkpoint is gone."),
+				 errhint("SELECT job FROM incload.job lists the jobs.")));
+	return checkpoint_row(rows->value[0]);
+}
+
+void
+catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
+{
+	write_checkpoint(update_checkpoint, job_id, row);
+}
+
+CheckpointRow *
+catalog_read_tombstones(int64 job_id, bool for_update)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	TextRows   *rows;
+	CheckpointRow *nothing;
+
+	/* there is a row once tombstones were read */
+	if (for_update)
+		catalog_query("INSERT INTO incload.tombstone_store (job_id) VALUES ($1::bigint) ON CONFLICT DO NOTHING", 1, params);
+	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_tombstones) : select_tombstones, 1, params);
+	if (rows->nrows > 0)
+		return checkpoint_row(rows->value[0]);
+	nothing = palloc0(sizeof(CheckpointRow));
+	nothing->noted_bounds = nothing->fallback_noted = "[]";
+	return nothing;
+}
+
+void
+catalog_write_tombstones(int64 job_id, const CheckpointRow *row)
+{
+	write_checkpoint(update_tombstones, job_id, row);
+}
+
+void
+catalog_forget_tombstones(int64 job_id)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+
+	catalog_query("DELETE FROM incload.tombstone_store WHERE job_id = $1::bigint", 1, params);
 }
 
 TextRows *
@@ -428,6 +478,7 @@ catalog_reset_checkpoint(int64 job_id)
 	CheckpointRow nothing = {.noted_bounds = "[]", .fallback_noted = "[]"};
 
 	catalog_write_checkpoint(job_id, &nothing);
+	catalog_forget_tombstones(job_id);
 }
 
 char *

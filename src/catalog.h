@@ -81,6 +81,13 @@ extern CheckpointRow *catalog_read_checkpoint(int64 job_id, bool for_update);
 extern void catalog_prepare_checkpoint(bool to_write);
 extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
 
+/* the same for how far a job's tombstones are read, of which nothing is known at first; see tombstone.h */
+extern CheckpointRow *catalog_read_tombstones(int64 job_id, bool for_update);
+extern void catalog_write_tombstones(int64 job_id, const CheckpointRow *row);
+
+/* all of them are read again: each is about a key that the source is asked for */
+extern void catalog_forget_tombstones(int64 job_id);
+
 /*
  * What a job was stopped for by a stop that lasts (history.h) and about which nobody has decided
  * since, as the error had it, with when that was; NULL: nothing.

@@ -190,6 +190,7 @@ examine(Check *check)
 		attempt(check, check_types, "job_cannot_run");
 		attempt(check, check_swap, "job_cannot_run");
 		attempt(check, check_reading, "job_cannot_run");
+		attempt(check, check_deletes, "job_cannot_run");
 	}
 	if (check->source)
 		source_release(check->source);

@@ -100,6 +100,7 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 	PUT("rows_inserted", "int8", catalog_number(c->inserted));
 	PUT("rows_updated", "int8", catalog_number(c->updated));
 	PUT("rows_unchanged", "int8", catalog_number(c->unchanged));
+	PUT("rows_deleted", "int8", catalog_number(c->deleted));
 	PUT("rows_superseded", "int8", catalog_number(c->superseded));
 	PUT("rows_suppressed", "int8", catalog_number(c->suppressed));
 	PUT("rows_pruned", "int8", catalog_number(c->pruned));

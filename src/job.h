@@ -42,6 +42,7 @@ typedef struct Job
 	bool		enabled;
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */
+	bool		reads_tombstones;	/* not stored: it stands for the reading of a job's tombstones, see tombstone.h */
 } Job;
 
 extern const char *strategy_name(Strategy strategy);

@@ -252,6 +252,8 @@ changes_rows(const JobOptions *old, const JobOptions *new)
 	ListCell   *b;
 
 	if (!same_text(old->filter, new->filter) || !same_text(old->start_at, new->start_at) ||
+		old->deletes != new->deletes || old->deleted_rows != new->deleted_rows ||
+		!same_text(old->deleted_column, new->deleted_column) ||
 		!same_names(old->columns, new->columns) || !same_names(old->exclude, new->exclude) ||
 		list_length(old->transforms) != list_length(new->transforms))
 		return true;
@@ -260,6 +262,14 @@ changes_rows(const JobOptions *old, const JobOptions *new)
 			!same_text(((Transform *) lfirst(a))->expression, ((Transform *) lfirst(b))->expression))
 			return true;
 	return false;
+}
+
+/* are the tombstones others than those that were read so far? */
+static bool
+changes_tombstones(const JobOptions *old, const JobOptions *new)
+{
+	return !same_text(old->tombstone_source, new->tombstone_source) ||
+		!same_text(old->tombstone_watermark, new->tombstone_watermark);
 }
 
 /* without a key, rows that are read again are doubled in a target that has them */
@@ -326,6 +336,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	agenda_require_order(job);
 	if (!same_text(old->schedule, job->schedule))
 		agenda_enter(job);
+	if (changes_tombstones(old->options, job->options))
+		catalog_forget_tombstones(job->id);
 	if (changes_reading(old, job))
 	{
 		require_no_doubles(old, job);

@@ -18,6 +18,7 @@ typedef struct ApplyCounts
 	int64		inserted;
 	int64		updated;
 	int64		unchanged;
+	int64		deleted;
 	int64		superseded;
 	int64		suppressed;
 	int64		pruned;			/* apart from the sum */
@@ -59,6 +60,20 @@ extern char *merge_fill_statement(const Job *job, const Shape *shape);
 
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
+
+/*
+ * Deletes target rows by key: those that are staged and marked as deleted, or,
+ * of tombstones, all that are staged. Within the scope (NULL: anywhere), see deletes.h.
+ */
+extern char *merge_delete_statement(const Job *job, const Shape *shape, const char *scope, PlanLead lead);
+
+/* by which way it gets at so many of them */
+extern ApplyPlan merge_delete_plan(const Job *job, const Shape *shape, const char *scope, double staged,
+								   bool is_guess, QueryEnvironment *environment);
+
+/* runs it for rows that are reduced, of which so many are to be deleted */
+extern void merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope,
+						 int64 marked, ApplyCounts *counts);
 
 /* reduces and applies the staged rows; with prune, removes what is not staged */
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,

@@ -50,6 +50,23 @@ typedef enum FirstLoad
 	FIRST_LOAD_BATCHES			/* it is loaded like any other */
 } FirstLoad;
 
+/* Deletes: how rows that are deleted at the source go from the target */
+typedef enum Deletes
+{
+	DELETES_DEFAULT,			/* they stay */
+	DELETES_IGNORE,
+	DELETES_SOFT,				/* a column of the source marks them: see shape_deleted.h */
+	DELETES_TOMBSTONE			/* a relation lists their keys: see tombstone.h */
+} Deletes;
+
+/* DeletedRows: what becomes of a row that is marked as deleted */
+typedef enum DeletedRows
+{
+	DELETED_ROWS_DEFAULT,		/* it is deleted */
+	DELETED_ROWS_DELETE,
+	DELETED_ROWS_KEEP			/* it is loaded like any other, and its mark with it */
+} DeletedRows;
+
 /* Transform: the expression that stands for a column */
 typedef struct Transform
 {
@@ -73,6 +90,11 @@ typedef struct JobOptions
 	List	   *columns;		/* of char * */
 	List	   *exclude;		/* of char * */
 	List	   *transforms;		/* of Transform * */
+	int			deletes;
+	char	   *deleted_column; /* or an expression in parentheses */
+	int			deleted_rows;
+	char	   *tombstone_source;
+	char	   *tombstone_watermark;
 	int			reader;
 	int64		batch_rows;
 	int			full_refresh_mode;

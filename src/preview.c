@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "deletes.h"
 #include "execute.h"
 #include "names.h"
 #include "outlook.h"
@@ -81,6 +82,14 @@ compare_statement(const Outlook *outlook, int max_rows)
 
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, "SELECT CASE");
+	if (shape->deleted_expression)
+	{
+		char	   *scope = deletes_scope(outlook->job, shape);
+		const char *marked = quote_identifier(shape->deleted_name);
+
+		appendStringInfo(&buf, " WHEN s.%s AND %s%s%s THEN 'delete' WHEN s.%s THEN 'unchanged'",
+						 marked, found, scope ? " AND " : "", scope ? scope : "", marked);
+	}
 	if (differs)
 		appendStringInfo(&buf, " WHEN %s AND %s THEN 'update'", found, differs);
 	if (found)
@@ -100,6 +109,21 @@ compare_statement(const Outlook *outlook, int max_rows)
 						 merge_key_condition(shape, "t", "s"));
 	appendStringInfo(&buf, " ORDER BY s.%s LIMIT %d", place, max_rows);
 	return buf.data;
+}
+
+/* the same for tombstones, which have a key alone */
+static char *
+compare_tombstones(const Outlook *outlook)
+{
+	const Shape *shape = outlook->tombstones->shape;
+	char	   *scope = deletes_scope(outlook->job, outlook->shape);
+
+	return psprintf("SELECT CASE WHEN t.%s IS NOT NULL%s%s THEN 'delete' ELSE 'unchanged' END, %s, NULL::pg_catalog.jsonb,"
+					" CASE WHEN t.%s IS NOT NULL THEN %s END FROM " STAGE_NAME " AS s LEFT JOIN %s AS t ON %s",
+					quote_identifier(shape->columns[shape->key[0]].name), scope ? " AND " : "", scope ? scope : "",
+					shape_as_json(shape, "s", true), quote_identifier(shape->columns[shape->key[0]].name),
+					shape_as_json(outlook->shape, "t", false), relation_qualified_name(outlook->job->target),
+					merge_key_condition(shape, "t", "s"));
 }
 
 PG_FUNCTION_INFO_V1(incload_preview);
@@ -134,9 +158,17 @@ incload_preview(PG_FUNCTION_ARGS)
 	dest = CreateDestReceiver(DestTuplestore);
 	SetTuplestoreDestReceiverParams(dest, rsinfo->setResult,
 									rsinfo->econtext->ecxt_per_query_memory, false, NULL, NULL);
-	(void) execute_statement(compare_statement(outlook, max_rows), stage_environment(stage), dest);
+	max_rows -= execute_statement(compare_statement(outlook, max_rows), stage_environment(stage), dest).processed;
 	stage_end_batch(stage);
-	source_release(outlook->source);
+	if (outlook->tombstones && max_rows > 0)
+	{
+		stage = tombstones_stage(outlook->tombstones, max_rows, CurrentMemoryContext);
+		stage_reduce(stage);
+		(void) execute_statement(psprintf("%s LIMIT %d", compare_tombstones(outlook), max_rows),
+								 stage_environment(stage), dest);
+		stage_end_batch(stage);
+	}
+	outlook_close(outlook);
 	role_leave(&bracket);
 	return (Datum) 0;
 }

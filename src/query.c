@@ -338,6 +338,8 @@ query_read(const Shape *shape, Source *source, const char *filter,
 	if (shape->watermark && shape->watermark_position == shape->ncolumns)
 		appendStringInfo(&buf, ", %s AS %s", shape->watermark_expression,
 						 quote_identifier(shape->watermark_name));
+	if (shape->deleted_expression)
+		appendStringInfo(&buf, ", %s AS %s", shape->deleted_expression, quote_identifier(shape->deleted_name));
 	appendStringInfo(&buf, " FROM %s", source->routine->from_clause(source));
 	append_where(&buf, filter, condition);
 

@@ -115,7 +115,11 @@ copy_ask_about(Source *source, const char *sql, const char *argument)
 static bool
 copy_foresee(Source *source)
 {
-	return remote_follow(((CopySource *) source)->remote, source->job->name);
+	const Job  *job = source->job;
+
+	/* no job's name has a quote in it */
+	return remote_follow(((CopySource *) source)->remote,
+						 job->reads_tombstones ? psprintf("%s \"tombstones\"", job->name) : job->name);
 }
 
 static void
@@ -155,9 +159,13 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	int			n = list_length(queries);
 	const char *snapshot = NULL;
 	const char *lock = source->may_lock ? copy_relation_name(source) : NULL;
+	const Source *beside = source->beside;
 	MemoryContext context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
+	/* a table that is rewritten looks empty to a snapshot of before */
+	if (lock && beside && beside->may_lock)
+		lock = psprintf("%s, %s", lock, copy_relation_name((Source *) beside));
 	self->query_context = context;
 	self->values = palloc(sizeof(Datum) * shape->desc->natts);
 	self->nulls = palloc(sizeof(bool) * shape->desc->natts);

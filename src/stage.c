@@ -143,11 +143,27 @@ may_cut_before(const Stage *stage, Datum *values, bool *nulls)
 	return watermark_compare(stage->shape->watermark, values[position], stage->last_watermark) != 0;
 }
 
+/* is it marked as deleted at the source? */
+static bool
+is_marked(const Stage *stage, Datum *values, bool *nulls)
+{
+	int			position = stage->shape->deleted_position;
+
+	return position >= 0 && !nulls[position] && DatumGetBool(values[position]);
+}
+
 static void
 add_row(Stage *stage, Datum *values, bool *nulls)
 {
+	bool		marked = is_marked(stage, values, nulls);
+
+	if (marked)
+		stage->nmarked++;
 	if (stage->heap)
-		new_heap_put(stage->heap, values, nulls);
+	{
+		if (!marked)
+			new_heap_put(stage->heap, values, nulls);
+	}
 	else
 		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
 	stage->nrows++;
@@ -204,6 +220,7 @@ stage_begin_batch(Stage *stage)
 
 	stage->rows = tuplestore_begin_heap(false, false, work_mem);
 	stage->nrows = 0;
+	stage->nmarked = 0;
 	stage->nsuperseded = 0;
 	brake_release(&stage->brake);
 	if (stage->carried)
@@ -244,7 +261,8 @@ stage_pour(Stage *stage, NewHeap *heap)
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(row_context);
 		slot_getallattrs(slot);
-		new_heap_put(heap, slot->tts_values, slot->tts_isnull);
+		if (!is_marked(stage, slot->tts_values, slot->tts_isnull))
+			new_heap_put(heap, slot->tts_values, slot->tts_isnull);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
@@ -338,4 +356,8 @@ stage_reduce(Stage *stage)
 	stage->rows = reduced;
 	stage->nsuperseded = stage->nrows - nrows;
 	stage->nrows = nrows;
+	if (stage->nmarked > 0)
+		stage->nmarked = execute_statement(psprintf("SELECT FROM " STAGE_NAME " AS s WHERE s.%s",
+													quote_identifier(shape->deleted_name)),
+										   stage_environment(stage), NULL).processed;
 }

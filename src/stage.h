@@ -32,6 +32,7 @@ typedef struct Stage
 	MemoryContext context;
 	Tuplestorestate *rows;
 	int64		nrows;			/* rows in it now */
+	int64		nmarked;		/* of those, rows that are marked as deleted; a heap does not get them */
 	int64		nsuperseded;	/* rows that gave way to a newer one of the same key */
 
 	/* what was put in so far, over all batches */
