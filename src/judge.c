@@ -24,6 +24,10 @@
 #define ROW_KNOWN 0
 #define ROW_PENDING 1			/* the next run reads it */
 #define ROW_NEWS 2				/* it was written since the last run, and no run would notice */
+#define ROW_DELETED 3			/* it is marked as deleted, and the target is not to have it */
+
+/* what the target is to have just so */
+#define IS_TO_BE_HERE "s.%s OPERATOR(pg_catalog.=) ANY ('{0,2}'::pg_catalog.int4[])"
 
 /* Found: where the differences go, and are counted */
 typedef struct Found
@@ -99,14 +103,14 @@ joined(const Judge *judge)
 
 /* rows of the target in these ranges, as far as the job is about them, whose key the source has not */
 static char *
-extra_condition(const Judge *judge, List *list)
+extra_condition(const Judge *judge, List *list, const char *number)
 {
 	const Scope *scope = judge->ranges->scope;
 
-	return psprintf("%s%s%s AND NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s)",
+	return psprintf("%s%s%s AND NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s AND s.%s OPERATOR(pg_catalog.<>) %d)",
 					ranges_condition(judge->ranges, SIDE_TARGET, list),
 					scope->target ? " AND " : "", scope->target ? scope->target : "",
-					merge_key_condition(judge->ranges->shape, "t", "s"));
+					merge_key_condition(judge->ranges->shape, "t", "s"), number, ROW_DELETED);
 }
 
 /* SQL of what becomes of a row that is on both sides */
@@ -132,20 +136,20 @@ difference_statement(const Judge *judge, List *list, const char *number)
 	if (!judge->only_keys)
 	{
 		appendStringInfo(&buf, "SELECT 'missing'::pg_catalog.text, %s, NULL::pg_catalog.text[], NULL::pg_catalog.int8, NULL::pg_catalog.int8,"
-						 " '%s'::pg_catalog.text, s.%s FROM " STAGE_NAME " AS s %s WHERE s.%s OPERATOR(pg_catalog.<>) %d AND t.ctid IS NULL UNION ALL ",
+						 " '%s'::pg_catalog.text, s.%s FROM " STAGE_NAME " AS s %s WHERE " IS_TO_BE_HERE " AND t.ctid IS NULL UNION ALL ",
 						 shape_as_json(shape, "s", true), judge->inserts ? "inserted" : "none", number,
-						 joined(judge), number, ROW_PENDING);
+						 joined(judge), number);
 		if (differs)
 			appendStringInfo(&buf, "SELECT 'changed', %s, %s, NULL, NULL, %s, s.%s FROM " STAGE_NAME " AS s %s"
-							 " WHERE s.%s OPERATOR(pg_catalog.<>) %d AND t.ctid IS NOT NULL AND %s UNION ALL ",
+							 " WHERE " IS_TO_BE_HERE " AND t.ctid IS NOT NULL AND %s UNION ALL ",
 							 shape_as_json(shape, "s", true), differing_columns(shape), change_action(judge, number),
-							 number, joined(judge), number, ROW_PENDING, differs);
+							 number, joined(judge), number, differs);
 	}
 	appendStringInfo(&buf, "SELECT 'extra'::pg_catalog.text, %s, NULL::pg_catalog.text[], NULL::pg_catalog.int8, NULL::pg_catalog.int8,"
 					 " '%s'::pg_catalog.text, %d FROM %s AS t WHERE %s",
 					 shape_as_json(shape, "t", true),
 					 judge->deletes ? "deleted" : judge->inserts ? "kept" : "none", ROW_KNOWN,
-					 relation_qualified_name(judge->ranges->job->target), extra_condition(judge, list));
+					 relation_qualified_name(judge->ranges->job->target), extra_condition(judge, list, number));
 	return buf.data;
 }
 
@@ -159,10 +163,10 @@ mending_rows(const Judge *judge, const char *number)
 
 	initStringInfo(&buf);
 	for (int i = 0; i < shape->desc->natts; i++)
-		appendStringInfo(&buf, "%ss.%s", i ? ", " : "SELECT ",
+		appendStringInfo(&buf, "%s%s%s", i ? ", " : "SELECT ", i == shape->deleted_position ? "false AS " : "s.",
 						 quote_identifier(NameStr(TupleDescAttr(shape->desc, i)->attname)));
-	appendStringInfo(&buf, " FROM " STAGE_NAME " AS s %s WHERE s.%s OPERATOR(pg_catalog.<>) %d AND (t.ctid IS NULL",
-					 joined(judge), number, ROW_PENDING);
+	appendStringInfo(&buf, " FROM " STAGE_NAME " AS s %s WHERE " IS_TO_BE_HERE " AND (t.ctid IS NULL",
+					 joined(judge), number);
 	if (differs && judge->updates)
 		appendStringInfo(&buf, " OR (%s%s)", differs, judge->updates_all ? ""
 						 : psprintf(" AND s.%s OPERATOR(pg_catalog.=) %d", number, ROW_NEWS));
@@ -176,7 +180,9 @@ read_rows(Judge *judge, List *list, char **number)
 {
 	Ranges	   *ranges = judge->ranges;
 	Source	   *source = ranges->source;
-	char	   *what = psprintf("CASE WHEN %s THEN %d WHEN %s THEN %d ELSE %d END", judge->pending, ROW_PENDING,
+	const char *deleted = ranges->shape->deleted_expression;
+	char	   *what = psprintf("CASE WHEN %s THEN %d WHEN %s THEN %d WHEN %s THEN %d ELSE %d END",
+								judge->pending, ROW_PENDING, deleted ? deleted : "false", ROW_DELETED,
 								judge->news ? judge->news : "false", ROW_NEWS, ROW_KNOWN);
 	Shape	   *shape = shape_with_number(ranges->shape, judge->only_keys, what, number);
 	Stage	   *stage = stage_create(ranges->job, shape, 0, false, CurrentMemoryContext);
@@ -217,7 +223,7 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 
 	if (judge->deletes && extra > 0)
 		judge->applied.pruned += execute_statement(psprintf("DELETE FROM %s AS t WHERE %s", relation_qualified_name(job->target),
-															extra_condition(judge, list)),
+															extra_condition(judge, list, number)),
 												   stage_environment(stage), NULL).processed;
 	if (!judge->inserts)
 		return;

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "lib/stringinfo.h"
 #include "nodes/nodeFuncs.h"
@@ -141,34 +140,6 @@ expression_names_column(const char *text)
 															  RAW_PARSE_DEFAULT));
 
 	return names_column(statement->stmt, NULL);
-}
-
-static bool
-gather_columns(Node *node, void *context)
-{
-	List	  **columns = context;
-
-	if (node == NULL)
-		return false;
-	if (IsA(node, ColumnRef))
-	{
-		List	   *fields = ((ColumnRef *) node)->fields;
-
-		*columns = lappend(*columns, IsA(linitial(fields), String) && list_length(fields) == 1
-						   ? strVal(linitial(fields)) : NameListToString(fields));
-	}
-	return raw_expression_tree_walker(node, gather_columns, context);
-}
-
-List *
-expression_columns(const char *text)
-{
-	RawStmt    *statement = linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", text),
-															  RAW_PARSE_DEFAULT));
-	List	   *columns = NIL;
-
-	gather_columns(statement->stmt, &columns);
-	return columns;
 }
 
 /* the row of key columns, or of their values at a bound */

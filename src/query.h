@@ -68,9 +68,6 @@ typedef struct Influences
 
 extern Influences expression_influences(const char *text);
 
-/* the columns that an expression names (char *); one named otherwise than by a bare name comes with its dots */
-extern List *expression_columns(const char *text);
-
 /* does an expression depend on the row alone: operators and constants, no function, no other table? */
 extern bool expression_is_plain(const char *text);
 

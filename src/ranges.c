@@ -232,7 +232,7 @@ question(const Ranges *ranges, Side side, List *list)
 
 	if (side == SIDE_SOURCE)
 		rows = query_list(columns, ranges->shape, ranges->source, ranges->job->options->filter,
-						  &ranges->scope->window, condition);
+						  &ranges->scope->window, both(condition, ranges->scope->source));
 	else
 		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", columns, relation_qualified_name(ranges->job->target),
 						both(condition, ranges->scope->target));

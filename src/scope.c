@@ -8,63 +8,21 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
 #include "utils/builtins.h"
-#include "utils/catcache.h"
-#include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 #include "compat.h"
-#include "query.h"
+#include "deletes.h"
 #include "scope.h"
 
-/* the column is in the target as it is at the source */
-static bool
-is_loaded_as_is(const Shape *shape, const char *name)
+/* the watermark's column, where the target has it as it is at the source */
+static const char *
+loaded_watermark(const Job *job, const Shape *shape)
 {
-	int			position = shape_column_position(shape, name);
-	const LoadColumn *column;
+	int			position = shape_column_position(shape, job->watermark);
 
-	if (position < 0)
-		return false;
-	column = &shape->columns[position];
-	return !column->is_transform && OidIsValid(column->source_type) &&
-		getBaseType(column->source_type) == getBaseType(column->type);
-}
-
-/* a function of the server's own: another may be there and not here */
-static bool
-is_built_in(const char *name)
-{
-	CatCList   *functions = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(name));
-	bool		found = false;
-
-	for (int i = 0; i < functions->n_members; i++)
-		if (((Form_pg_proc) GETSTRUCT(&functions->members[i]->tuple))->pronamespace == PG_CATALOG_NAMESPACE)
-			found = true;
-	ReleaseSysCacheList(functions);
-	return found;
-}
-
-/* why a row of the target cannot be asked whether it passes the filter; NULL: it can */
-static char *
-filter_obstacle(const Job *job, const Shape *shape)
-{
-	Influences	influences = expression_influences(job->options->filter);
-	ListCell   *lc;
-
-	if (influences.by_table)
-		return "the option \"filter\" looks into another table";
-	foreach(lc, influences.functions)
-		if (!is_built_in(lfirst(lc)))
-			return psprintf("the option \"filter\" calls %s, which is a function of the source", (char *) lfirst(lc));
-	foreach(lc, expression_columns(job->options->filter))
-		if (!is_loaded_as_is(shape, lfirst(lc)))
-			return psprintf("the option \"filter\" names column \"%s\", which the target does not have as it is at the source",
-							(char *) lfirst(lc));
-	return NULL;
+	if (position < 0 || position != shape->watermark_position || shape->columns[position].is_transform)
+		return NULL;
+	return psprintf("t.%s", quote_identifier(job->watermark));
 }
 
 /* adds a condition on the target */
@@ -81,16 +39,21 @@ scope_of(const Job *job, const Shape *shape)
 	const WatermarkType *type = shape->watermark;
 	const char *watermark = NULL;
 
+	if (shape->deleted_expression)
+		scope->source = psprintf("NOT %s", shape->deleted_expression);
 	scope->window.with_null = job_null_watermark(job) != NULL_WATERMARK_SKIP;
 	if (job->options->filter)
 	{
-		scope->unknown = filter_obstacle(job, shape);
-		narrow(scope, expression_embed(job->options->filter, "option \"filter\""));
+		char	   *condition = deletes_scope(job, shape);
+
+		if (condition)
+			narrow(scope, condition);
+		else
+			scope->unknown = "a row of the target does not tell whether it passes the option \"filter\"";
 	}
 	if (type == NULL)
 		return scope;
-	if (is_loaded_as_is(shape, job->watermark))
-		watermark = quote_identifier(job->watermark);
+	watermark = loaded_watermark(job, shape);
 	if (!scope->window.with_null && !shape->watermark_not_null)
 	{
 		if (watermark == NULL)

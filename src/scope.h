@@ -18,8 +18,9 @@
 typedef struct Scope
 {
 	Window		window;			/* what a job loads sooner or later, by start_at and null_watermark */
-	char	   *target;			/* the same as a condition on columns of the target; NULL: every row */
-	char	   *unknown;		/* why the target's rows do not tell; NULL: they do */
+	char	   *source;			/* of those, the ones that the target is to have; NULL: all */
+	char	   *target;			/* the same as a condition on a row "t" of the target; NULL: every row */
+	const char *unknown;		/* why the target's rows do not tell; NULL: they do */
 } Scope;
 
 extern Scope *scope_of(const Job *job, const Shape *shape);

@@ -43,6 +43,8 @@ shape_with_number(const Shape *shape, bool only_key, const char *expression, cha
 			position = copy->ncolumns;
 		copy->columns[copy->ncolumns++] = shape->columns[i];
 	}
+	copy->deleted_expression = copy->deleted_name = NULL;
+	copy->deleted_position = -1;
 	*name = free_name(shape, "incload_number");
 	number = &copy->columns[copy->ncolumns++];
 	number->name = *name;
