@@ -31,6 +31,8 @@
 #include "merge.h"
 #include "names.h"
 #include "plan.h"
+#include "reject.h"
+#include "sift.h"
 
 ApplyMode
 merge_mode(const Job *job, const Shape *shape)
@@ -381,27 +383,53 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	counts->unchanged += stage->nrows - inserted - done.merge_updated - suppressed;
 }
 
+/* ApplyWork: how staged rows are applied, in one piece or in several */
+typedef struct ApplyWork
+{
+	const Job  *job;
+	const Shape *shape;
+	ApplyMode	mode;
+	ApplyCounts *counts;
+} ApplyWork;
+
+static void
+apply_rows(Stage *stage, void *arg)
+{
+	ApplyWork  *work = arg;
+	ApplyCounts counts = *work->counts;
+
+	if (work->mode == APPLY_INSERT)
+	{
+		ExecuteCounts done = execute_statement(merge_apply_statement(work->job, work->shape, work->mode, LEAD_NONE),
+											   stage_environment(stage), NULL);
+
+		counts.inserted += done.processed;
+		counts.suppressed += stage->nrows - done.processed;
+	}
+	else
+		run_merge(work->job, work->shape, stage, work->mode, &counts);
+	/* an error may be caught, and the rows be applied otherwise */
+	*work->counts = counts;
+}
+
 void
 merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 			bool prune, ApplyCounts *counts)
 {
+	ApplyWork	work = {job, shape, mode, counts};
+
 	stage_reduce(stage);
 	counts->superseded += stage->nsuperseded;
 	if (prune)
 		counts->pruned += execute_statement(merge_prune_statement(job, shape),
-											stage_environment(stage), NULL).processed;
+											stage_environment(rejects_with_keys(stage->rejects, stage)),
+											NULL).processed;
 	if (stage->nrows == 0)
 		return;
-	if (mode == APPLY_INSERT)
-	{
-		ExecuteCounts done = execute_statement(merge_apply_statement(job, shape, mode, LEAD_NONE),
-											   stage_environment(stage), NULL);
-
-		counts->inserted += done.processed;
-		counts->suppressed += stage->nrows - done.processed;
-	}
+	if (stage->rejects)
+		sift(stage, apply_rows, &work);
 	else
-		run_merge(job, shape, stage, mode, counts);
+		apply_rows(stage, &work);
 }
 
 int64

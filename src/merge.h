@@ -20,6 +20,7 @@ typedef struct ApplyCounts
 	int64		unchanged;
 	int64		superseded;
 	int64		suppressed;
+	int64		rejected;
 	int64		pruned;			/* apart from the sum */
 } ApplyCounts;
 
@@ -60,7 +61,10 @@ extern char *merge_fill_statement(const Job *job, const Shape *shape);
 /* deletes target rows whose key is not staged */
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
 
-/* reduces and applies the staged rows; with prune, removes what is not staged */
+/*
+ * Reduces and applies the staged rows; with prune, removes what is not staged.
+ * Those that the target refuses go to the stage's rejects, if it has any.
+ */
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
 
