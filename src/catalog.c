@@ -519,20 +519,19 @@ catalog_next_run_id(void)
 	return nextval_internal(own_relation("run_id_seq"), false);
 }
 
-bool
-catalog_has_running(int64 job_id)
+/* has a table of incload's a row of the job in this index? Without a plan, as each run asks it. */
+static bool
+has_row(const char *table, const char *index, int64 job_id)
 {
-	Relation	rel = table_open(own_relation("run_store"), AccessShareLock);
+	Relation	rel = table_open(own_relation(table), AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	bool		found;
 
-	/* the index has the running ones alone */
 	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), "job_id"), BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(job_id));
 	PushActiveSnapshot(GetTransactionSnapshot());
-	scan = systable_beginscan(rel, own_relation("run_store_running_idx"), true, GetActiveSnapshot(),
-							  1, &key);
+	scan = systable_beginscan(rel, own_relation(index), true, GetActiveSnapshot(), 1, &key);
 	found = HeapTupleIsValid(systable_getnext(scan));
 	systable_endscan(scan);
 	PopActiveSnapshot();
@@ -541,12 +540,25 @@ catalog_has_running(int64 job_id)
 }
 
 bool
+catalog_has_running(int64 job_id)
+{
+	/* the index has the running ones alone */
+	return has_row("run_store", "run_store_running_idx", job_id);
+}
+
+bool
+catalog_has_rejects(int64 job_id)
+{
+	return has_row("reject_store", "reject_store_job_idx", job_id);
+}
+
+bool
 catalog_has_history(int64 job_id)
 {
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
-						 " AND kind <> 'backfill' LIMIT 1", 1, params)->nrows > 0;
+						 " AND kind NOT IN ('backfill', 'retry') LIMIT 1", 1, params)->nrows > 0;
 }
 
 TimestampTz

@@ -102,6 +102,9 @@ extern int64 catalog_next_run_id(void);
 /* is a run of the job on record as running? Not planned, as each run asks it. */
 extern bool catalog_has_running(int64 job_id);
 
+/* likewise: has the job rows that were put aside? */
+extern bool catalog_has_rejects(int64 job_id);
+
 /*
  * Has a run of the job succeeded in this very database? History goes where a database's files
  * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.

@@ -103,6 +103,7 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 	PUT("rows_deleted", "int8", catalog_number(c->deleted));
 	PUT("rows_superseded", "int8", catalog_number(c->superseded));
 	PUT("rows_suppressed", "int8", catalog_number(c->suppressed));
+	PUT("rows_rejected", "int8", catalog_number(c->rejected));
 	PUT("rows_pruned", "int8", catalog_number(c->pruned));
 	PUT("batches", "int4", catalog_number(record->batches));
 	PUT("bytes_read", "int8", catalog_number(record->bytes_read));

@@ -24,7 +24,8 @@ typedef enum OptionForm
 	OPTION_TEXT,				/* char *: any string but an empty one */
 	OPTION_CHOICE,				/* int: one of a list of words */
 	OPTION_ROWS,				/* int64: a whole number of rows from 1 */
-	OPTION_RATE,				/* int64: a whole number of rows from 0 */
+	OPTION_RATE,				/* int64: rows a second, from 0 */
+	OPTION_COUNT,				/* int64: a whole number of rows from 0 */
 	OPTION_TIMES,				/* int64: a whole number from 0 */
 	OPTION_WORKERS,				/* int64: a whole number from 1 */
 	OPTION_SWITCH,				/* bool: true or false */
@@ -98,6 +99,8 @@ static const OptionRule rules[] = {
 	{"first_load", OPTION_CHOICE, PLACE(first_load), {"direct", "batches"}, 0,
 		"direct; batches where batch_rows is set",
 	"how an empty target is filled where both ways are open: all at once and then its indexes, or in batches like any load"},
+	{"reject_limit", OPTION_COUNT, PLACE(reject_limit), {0}, 0, "0",
+	"rows that cannot be taken to put aside in incload.reject before the run fails"},
 	{"pre_sql", OPTION_TEXT, PLACE(pre_sql), {0}, 0, NULL,
 	"SQL to run here as the owner before the first row, in the transaction of the first batch"},
 	{"post_sql", OPTION_TEXT, PLACE(post_sql), {0}, 0, NULL,
@@ -121,6 +124,7 @@ static const char *const form_names[] = {
 	[OPTION_CHOICE] = "choice",
 	[OPTION_ROWS] = "integer",
 	[OPTION_RATE] = "integer",
+	[OPTION_COUNT] = "integer",
 	[OPTION_TIMES] = "integer",
 	[OPTION_WORKERS] = "integer",
 	[OPTION_SWITCH] = "boolean",
@@ -340,6 +344,9 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 			break;
 		case OPTION_RATE:
 			*(int64 *) place = parse_number(rule, value, 0, INT_MAX, "a whole number of rows a second, 0 for no limit");
+			break;
+		case OPTION_COUNT:
+			*(int64 *) place = parse_number(rule, value, 0, INT_MAX, "a whole number of rows, 0 for none");
 			break;
 		case OPTION_WORKERS:
 			*(int64 *) place = parse_number(rule, value, 1, 64, "a whole number of workers from 1 to 64");

@@ -108,6 +108,7 @@ typedef struct JobOptions
 	List	   *depends_on;		/* of char *: names of jobs */
 	int64		retry_limit;
 	int64		retry_delay;	/* milliseconds */
+	int64		reject_limit;	/* rows, 0 for none */
 	int64		pause_after;	/* failures in a row */
 } JobOptions;
 

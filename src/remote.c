@@ -451,6 +451,16 @@ remote_version(Remote *remote)
 	return PQserverVersion(remote->connection->pg);
 }
 
+int
+remote_encoding(Remote *remote)
+{
+	const char *name;
+
+	require_open(remote, "");
+	name = PQparameterStatus(remote->connection->pg, "server_encoding");
+	return name ? pg_char_to_encoding(name) : -1;
+}
+
 TextRows *
 remote_query(Remote *remote, const char *sql, const char *argument)
 {

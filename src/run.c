@@ -12,10 +12,12 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
@@ -316,7 +318,8 @@ lock_job(Run *run)
 	run->is_locked = true;
 	run->job = run->record->job = job_reload(run->job);
 	run->is_full |= run->job->strategy == STRATEGY_FULL;
-	run->record->kind = run->is_full ? "full" : "incremental";
+	run->is_full &= run->retry == NULL;
+	run->record->kind = run->retry ? "retry" : run->is_full ? "full" : "incremental";
 	run_begin_inside(run);
 	history_close_dead(run->job, run->record->run_id);
 	if (run->job->enabled)
@@ -359,7 +362,7 @@ run_new(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 ru
 
 /* a run inside the caller's transaction; returns its row of incload.run */
 static Datum
-run_in_transaction(const char *name, bool refresh)
+run_in_transaction(const char *name, bool refresh, Retry *retry)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "incload run", ALLOCSET_DEFAULT_SIZES);
@@ -369,6 +372,7 @@ run_in_transaction(const char *name, bool refresh)
 
 	MemoryContextSwitchTo(context);
 	run = run_new(job_load(name), context, refresh, false, 0);
+	run->retry = retry;
 	timeout = run_start_timeout(run->job);
 	PG_TRY();
 	{
@@ -404,7 +408,7 @@ PG_FUNCTION_INFO_V1(incload_run);
 Datum
 incload_run(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false));
+	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, NULL));
 }
 
 PG_FUNCTION_INFO_V1(incload_refresh);
@@ -416,7 +420,30 @@ PG_FUNCTION_INFO_V1(incload_refresh);
 Datum
 incload_refresh(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), true));
+	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), true, NULL));
+}
+
+PG_FUNCTION_INFO_V1(incload_retry_rejects);
+
+/*
+ * incload_retry_rejects(job text) → (applied, rejected, gone)
+ *		Loads what was put aside, as far as it can be taken by now.
+ */
+Datum
+incload_retry_rejects(PG_FUNCTION_ARGS)
+{
+	Retry	   *retry = palloc0(sizeof(Retry));
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, retry);
+	values[0] = Int64GetDatum(retry->applied);
+	values[1] = Int64GetDatum(retry->rejected);
+	values[2] = Int64GetDatum(retry->gone);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 
 /* how a procedure commits */

@@ -130,6 +130,23 @@ check_row(Stage *stage, Datum *values, bool *nulls)
 						 stage->job->watermark)));
 }
 
+bool
+stage_refuses(const Stage *stage, const bool *nulls)
+{
+	int			position = stage->shape->watermark_position;
+
+	for (int i = 0; i < stage->shape->nkeys; i++)
+		if (nulls[stage->shape->key[i]])
+			return true;
+	return position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR;
+}
+
+bool
+stage_is_full(const Stage *stage)
+{
+	return stage->batch_rows > 0 && stage->cut_at_key && stage->nrows >= stage->batch_rows;
+}
+
 /* may this row open the next batch? Not inside a tie that a bound cannot cut. */
 static bool
 may_cut_before(const Stage *stage, Datum *values, bool *nulls)
@@ -222,6 +239,7 @@ stage_begin_batch(Stage *stage)
 	stage->nrows = 0;
 	stage->nmarked = 0;
 	stage->nsuperseded = 0;
+	stage->nrejected = 0;
 	brake_release(&stage->brake);
 	if (stage->carried)
 	{
