@@ -558,7 +558,7 @@ catalog_has_history(int64 job_id)
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
-						 " AND kind NOT IN ('backfill', 'retry') LIMIT 1", 1, params)->nrows > 0;
+						 " AND kind IN ('incremental', 'full') LIMIT 1", 1, params)->nrows > 0;
 }
 
 TimestampTz
@@ -581,6 +581,15 @@ catalog_event(const Job *job, const char *code, const char *message, const char 
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
 				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
 				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, params);
+}
+
+void
+catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message)
+{
+	const char *params[6] = {catalog_number(job->id), job->name, job->owner_name, code, message, catalog_number(run_id)};
+
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, run_id)"
+				  " VALUES ($1::bigint, $2, $3::name, 'ticket', $4, $5, $6::bigint)", 6, params);
 }
 
 void

@@ -121,6 +121,9 @@ extern void catalog_event(const Job *job, const char *code, const char *message,
 /* names and their texts, one after the other, as details of an event */
 extern char *catalog_details(int n, const char *const *names_and_texts);
 
+/* a ticket about a run */
+extern void catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message);
+
 /* what somebody has to look at now */
 extern void catalog_page(const Job *job, const char *code, const char *message);
 

@@ -39,7 +39,7 @@
 
 Ranges *
 ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *scope,
-			Compared compared, const char *pending)
+			Compared compared)
 {
 	Ranges	   *ranges = palloc0(sizeof(Ranges));
 	const LoadColumn *key = &shape->columns[shape->key[0]];
@@ -50,7 +50,6 @@ ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *sco
 	ranges->shape = shape;
 	ranges->scope = scope;
 	ranges->compared = compared;
-	ranges->pending = pending;
 	ranges->checksum = checksum_agree(source, shape);
 	if (shape->nkeys == 1 && shape->key_is_portable && !OidIsValid(key->collation) &&
 		get_typlen(getBaseType(key->type)) > 0)

@@ -50,7 +50,7 @@ typedef struct Ranges
 	const Shape *shape;
 	const Scope *scope;
 	Compared	compared;
-	const char *pending;		/* for COMPARE_COUNTS: which rows of the source are to be loaded yet */
+	const char *pending;		/* for COMPARE_COUNTS, set by the caller: which rows of the source are to be loaded yet */
 	Checksum   *checksum;
 	const LoadColumn *ordered;	/* the key, where it is cut by its order; else NULL */
 	int			nasked;			/* ranges that were compared */
@@ -58,7 +58,7 @@ typedef struct Ranges
 
 /* needs a key; the owner bracket */
 extern Ranges *ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *scope,
-						   Compared compared, const char *pending);
+						   Compared compared);
 
 /* the whole key space cut into ranges of about the same number of rows, uncompared (of Range *) */
 extern List *ranges_cut(Ranges *ranges);
