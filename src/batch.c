@@ -20,6 +20,7 @@
 #include "deletes.h"
 #include "merge.h"
 #include "names.h"
+#include "prune.h"
 #include "role.h"
 #include "split.h"
 #include "target.h"
@@ -470,6 +471,8 @@ run_batch(Run *run)
 	stage_end_batch(run->stage);
 	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);
+	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
+		prune_target(run);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
 	/* whatever the owner's SQL has set */

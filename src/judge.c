@@ -229,9 +229,12 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 		return;
 	writing = stage_create(job, judge->ranges->shape, 0, false, CurrentMemoryContext);
 	stage_fill(writing, mending_rows(judge, number), stage_environment(stage));
+	/* the owner's triggers run under the settings that they run under in a run */
+	ranges_pause(judge->ranges);
 	if (writing->nrows > 0)
 		merge_apply(job, judge->ranges->shape, writing, judge->updates ? APPLY_MERGE : APPLY_INSERT_NEW,
 					false, &judge->applied);
+	ranges_go_on(judge->ranges);
 	stage_end_batch(writing);
 }
 

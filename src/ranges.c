@@ -7,6 +7,7 @@
 
 #include "catalog/pg_class.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "access/table.h"
@@ -15,6 +16,7 @@
 #include "names.h"
 #include "query.h"
 #include "ranges.h"
+#include "role.h"
 
 /* the first cut has so many ranges at most: some 20 kB from the source */
 #define FIRST_BITS 9
@@ -51,10 +53,36 @@ ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *sco
 	ranges->scope = scope;
 	ranges->compared = compared;
 	ranges->checksum = checksum_agree(source, shape);
+	ranges_go_on(ranges);
 	if (shape->nkeys == 1 && shape->key_is_portable && !OidIsValid(key->collation) &&
 		get_typlen(getBaseType(key->type)) > 0)
 		ranges->ordered = key;
 	return ranges;
+}
+
+void
+ranges_go_on(Ranges *ranges)
+{
+	const Job  *job = ranges->job;
+
+	ranges->guc_level = NewGUCNestLevel();
+	/* expressions are small ones, and not worth a compiler */
+	role_set("jit", "off");
+	/* the zone of the session there; what the executor reads is made here on both sides */
+	if (ranges->source->routine->outlives_commit)
+		role_set("TimeZone", job->options->source_timezone ? job->options->source_timezone : "UTC");
+}
+
+void
+ranges_pause(Ranges *ranges)
+{
+	AtEOXact_GUC(false, ranges->guc_level);
+}
+
+void
+ranges_close(Ranges *ranges)
+{
+	ranges_pause(ranges);
 }
 
 static char *
@@ -218,12 +246,11 @@ summed(const Ranges *ranges, Side side)
 }
 
 /*
- * One line a range from a side. The inner query stays one of its own (OFFSET):
- * the outer one then takes its ranges for few, and counts by hash instead of
- * sorting all rows.
+ * The inner query stays one of its own (OFFSET): the outer one then takes its
+ * ranges for few, and counts by hash instead of sorting all rows.
  */
-static char *
-question(const Ranges *ranges, Side side, List *list)
+char *
+ranges_question(const Ranges *ranges, Side side, List *list)
 {
 	char	   *columns = psprintf("%s, %s", place_of(ranges, side, list), summed(ranges, side));
 	char	   *condition = ranges_condition(ranges, side, list);
@@ -308,7 +335,7 @@ static List *
 ask_both(Ranges *ranges, List *list)
 {
 	const SourceRoutine *routine = ranges->source->routine;
-	char	   *sql = question(ranges, SIDE_SOURCE, list);
+	char	   *sql = ranges_question(ranges, SIDE_SOURCE, list);
 	int		   *numbers = places(ranges, list);
 	List	   *found = NIL;
 	TextRows   *here;
@@ -319,7 +346,7 @@ ask_both(Ranges *ranges, List *list)
 
 	if (routine->expect)
 		routine->expect(ranges->source, sql, NULL, false);
-	here = target_ask(question(ranges, SIDE_TARGET, list));
+	here = target_ask(ranges_question(ranges, SIDE_TARGET, list));
 	there = routine->ask(ranges->source, sql);
 	lines_here = sorted_lines(here);
 	lines_there = sorted_lines(there);

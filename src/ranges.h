@@ -54,14 +54,24 @@ typedef struct Ranges
 	Checksum   *checksum;
 	const LoadColumn *ordered;	/* the key, where it is cut by its order; else NULL */
 	int			nasked;			/* ranges that were compared */
+	int			guc_level;
 } Ranges;
 
-/* needs a key; the owner bracket */
+/*
+ * Needs a key, and the owner bracket. Between here and ranges_close(), and but for what
+ * ranges_pause() and ranges_go_on() enclose, texts here mean what they mean at the source.
+ */
 extern Ranges *ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *scope,
 						   Compared compared);
+extern void ranges_close(Ranges *ranges);
+extern void ranges_pause(Ranges *ranges);
+extern void ranges_go_on(Ranges *ranges);
 
 /* the whole key space cut into ranges of about the same number of rows, uncompared (of Range *) */
 extern List *ranges_cut(Ranges *ranges);
+
+/* the query that gets one line a range from a side: its number, rows and checksum */
+extern char *ranges_question(const Ranges *ranges, Side side, List *list);
 
 /* of these, those that differ */
 extern List *ranges_differing(Ranges *ranges, List *candidates);

@@ -341,8 +341,6 @@ reconcile_body(Run *run, void *argument)
 	job_require_whole(run->job);
 	reconcile_require_possible(run->job);
 	role_enter_owner(&bracket, run->job->owner, run->job->search_path);
-	/* a question's expressions are small ones, and are not worth a compiler */
-	role_set("jit", "off");
 	trouble_begin(&trouble, psprintf("It came up while job %s was reconciled.", run->job->name),
 				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
 						   quote_literal_cstr(run->job->name)));
@@ -359,6 +357,7 @@ reconcile_body(Run *run, void *argument)
 			compare_rows(self);
 			break;
 	}
+	ranges_close(self->ranges);
 	trouble_end(&trouble);
 	write_report(self);
 	source_release(run->source);

@@ -63,4 +63,28 @@ is(as_loader($target, q{SELECT rows_inserted, rows_updated, rows_pruned FROM inc
 is(reconcile('orders'), '', 'a second pass finds nothing');
 is_deeply([ differences($source, $target, 'orders', 'dw.orders') ], ['0|0'], 'indeed they are equal');
 
+
+# what is newer than the checkpoint is no difference; who wins is an option
+as_loader($target, q{SELECT incload_alter_job('orders', options => '{"deletes": null, "on_conflict": "target"}')});
+$source->safe_psql('postgres', q{
+	UPDATE orders SET note = 'new', updated_at = now() WHERE id BETWEEN 1000 AND 1100;
+	INSERT INTO orders (id, updated_at) SELECT i, now() FROM generate_series(2000001, 2000100) i;
+	DELETE FROM orders WHERE id = 500});
+is(reconcile('orders'), 'extra:1/none', 'rows that the next run loads are no differences');
+is(reconcile('orders', 'rows'), 'extra:1/none', 'nor by rows');
+is(reconcile('orders', 'count'), '', 'nor by counts, as far as these can tell');
+is(reconcile('orders', 'hash', 1), 'extra:1/kept', 'a job that ignores deletes keeps what the source does not have');
+as_loader($target, q{UPDATE dw.orders SET note = 'hand' WHERE id = 3});
+$source->safe_psql('postgres', q{UPDATE orders SET note = 'backdated', updated_at = '2024-01-01Z' WHERE id = 4});
+is(reconcile('orders', 'hash', 1), "changed:2/kept,updated\nextra:1/kept", 'the version of the target stays, and what the source has just written comes');
+is(as_loader($target, q{SELECT string_agg(note, ' ' ORDER BY id) FROM dw.orders WHERE id IN (3, 4)}), 'hand backdated', 'each in its place');
+is(as_loader($target, q{SELECT rows_conflicting, rows_repaired FROM incload.reconcile ORDER BY run_id DESC LIMIT 1}), '1|1', 'a conflict is counted');
+
+# the settings and modes that cannot work
+fails_with($target, 'loader', q{SELECT * FROM incload_reconcile('orders', 'checksum')}, '22023', qr/unrecognized mode "checksum"/, 'a mode that is none');
+fails_with($target, 'loader', q{SELECT * FROM incload_reconcile('orders', 'count', true)}, '22023', qr/mode count cannot repair/, 'counts repair nothing');
+as_loader($target, q{SELECT incload_create_job('never', 'src.orders', 'dw.never', 'upsert', 'updated_at', '{id}')});
+fails_with($target, 'loader', q{SELECT * FROM incload_reconcile('never')}, '55000', qr/job "never" has not loaded anything yet/, 'before the first run');
+is(as_loader($target, q{SELECT status, kind FROM incload.run WHERE job = 'never'}), 'failed|reconcile', 'a failed one is on record');
+
 done_testing();
