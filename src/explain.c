@@ -195,6 +195,7 @@ list_run(Listing *listing, const Outlook *outlook)
 		sql = tombstones_query(outlook->tombstones, 0);
 		plan = facts_plan(outlook->tombstones->source, sql);
 		list_step(listing, is_remote ? "source" : "target", "read tombstones", sql, plan);
+		list_step(listing, "target", "ask for their keys", tombstones_question(outlook->tombstones, "..."), NULL);
 		list_deletion(listing, outlook, outlook->tombstones->shape, facts_plan_rows(plan));
 	}
 	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);

@@ -269,20 +269,43 @@ stage_pour(Stage *stage, NewHeap *heap)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-QueryEnvironment *
-stage_environment(Stage *stage)
+void
+stage_show(Stage *stage, const char *name, QueryEnvironment *environment)
 {
-	QueryEnvironment *environment = create_queryEnv();
 	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
 
-	enr->md.name = STAGE_NAME;
+	enr->md.name = pstrdup(name);
 	enr->md.reliddesc = InvalidOid;
 	enr->md.tupdesc = stage->shape->desc;
 	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
 	enr->md.enrtuples = stage->nrows;
 	enr->reldata = stage->rows;
 	register_ENR(environment, enr);
+}
+
+QueryEnvironment *
+stage_environment(Stage *stage)
+{
+	QueryEnvironment *environment = create_queryEnv();
+
+	stage_show(stage, STAGE_NAME, environment);
 	return environment;
+}
+
+int64
+stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	int64		before = stage->nrows;
+	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
+	MemoryContext old = MemoryContextSwitchTo(stage->context);
+	Tuplestorestate *kept = tuplestore_begin_heap(false, false, work_mem);
+
+	MemoryContextSwitchTo(old);
+	SetTuplestoreDestReceiverParams(dest, kept, stage->context, false, NULL, NULL);
+	stage->nrows = execute_statement(sql, environment, dest).processed;
+	tuplestore_end(stage->rows);
+	stage->rows = kept;
+	return before - stage->nrows;
 }
 
 /*
@@ -309,10 +332,6 @@ stage_reduce(Stage *stage)
 	const Shape *shape = stage->shape;
 	StringInfoData columns;
 	StringInfoData key;
-	DestReceiver *dest;
-	Tuplestorestate *reduced;
-	ExecuteCounts counts;
-	MemoryContext old;
 
 	if (shape->key_is_unique || shape->nkeys == 0 || stage->nrows < 2)
 		return;
@@ -324,22 +343,13 @@ stage_reduce(Stage *stage)
 	for (int i = 0; i < shape->nkeys; i++)
 		appendStringInfo(&key, "%sc%d", i ? ", " : "", shape->key[i]);
 
-	old = MemoryContextSwitchTo(stage->context);
-	reduced = tuplestore_begin_heap(false, false, work_mem);
-	MemoryContextSwitchTo(old);
-	dest = CreateDestReceiver(DestTuplestore);
-	SetTuplestoreDestReceiverParams(dest, reduced, stage->context, false, NULL, NULL);
-	counts = execute_statement(psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
-										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
-										STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
-										columns.data, key.data, columns.data, key.data,
-										version_order(stage, columns.data)),
-							   stage_environment(stage), dest);
-
-	tuplestore_end(stage->rows);
-	stage->rows = reduced;
-	stage->nsuperseded = stage->nrows - (int64) counts.processed;
-	stage->nrows = counts.processed;
+	stage->nsuperseded = stage_keep(stage,
+									psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
+											 " (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
+											 STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
+											 columns.data, key.data, columns.data, key.data,
+											 version_order(stage, columns.data)),
+									stage_environment(stage));
 	if (stage->nmarked > 0)
 		stage->nmarked = execute_statement(psprintf("SELECT FROM " STAGE_NAME " AS s WHERE s.%s",
 													quote_identifier(shape->deleted_name)),
