@@ -332,7 +332,27 @@ TRUNCATE "so urce"."Lines";
 INSERT INTO "so urce"."Lines" VALUES (5, 'x''5', 55);
 SELECT ins, upd, del, adds_up FROM run('lines');
 SELECT "Order", "a ""b", v FROM to_lines ORDER BY 1;
--- one that is full or marks its rows needs less
+-- a partitioned source: rows that move, and those that are deleted from a partition itself; a time in a zone
+CREATE TABLE parts (id int, p int, at timestamp NOT NULL, PRIMARY KEY (id, p)) PARTITION BY LIST (p);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2);
+INSERT INTO parts SELECT g, 1, '2024-01-01' FROM generate_series(1, 5) g;
+SELECT job FROM incload_create_job('parts', 'parts', 'to_parts', 'upsert', 'at', options => '{"source_timezone": "Asia/Tokyo"}');
+SELECT sql FROM incload_source_sql('parts') AS sql WHERE sql ~ 'INDEX|NEW\.|TRUNCATE ON';
+SELECT incload_source_sql('parts') \gexec
+SELECT job FROM incload_alter_job('parts', options => '{"deletes": "tombstone", "tombstone_source": "parts_deleted"}');
+INSERT INTO parts VALUES (6, 1, '2000-01-01');
+SELECT abs(extract(epoch FROM at - now() AT TIME ZONE 'Asia/Tokyo')) < 60 AS set_by_the_clock FROM parts WHERE id = 6;
+SELECT ins, upd, del, adds_up FROM run('parts');
+UPDATE parts SET p = 2 WHERE id IN (1, 2);
+DELETE FROM parts_2 WHERE id = 2;
+DELETE FROM parts_1 WHERE id = 3;
+SELECT ins, upd, del, adds_up FROM run('parts');
+SELECT id, p FROM to_parts ORDER BY 1;
+-- a view takes nothing of the kind, and neither does one that is full, or marks its rows
+CREATE VIEW on_parts AS SELECT * FROM parts;
+SELECT job FROM incload_create_job('on_parts', 'on_parts', 'to_parts', 'upsert', 'at', options => '{"source_timezone": "Asia/Tokyo"}');
+SELECT count(*) FROM incload_source_sql('on_parts');
 SELECT count(*) FROM incload_source_sql('dd');
 SELECT incload_source_sql('nothing');
 

@@ -72,6 +72,12 @@ as_loader($target, $import);
 as_loader($target, $alter);
 is(as_loader($target, q{SELECT string_agg(code, ',') FROM incload_check('items') WHERE severity <> 'info'}), '',
 	'then there is nothing to be said against the job');
+is(as_loader($target, q{
+		BEGIN;
+		SET client_min_messages = warning;
+		DO $$ BEGIN PERFORM incload_alter_job('items', options => '{"reader": "relation"}'); END $$;
+		SELECT md5(string_agg(s, '')) FROM incload_source_sql('items') s;
+		ROLLBACK}), as_loader($target, q{SELECT md5(string_agg(s, '')) FROM incload_source_sql('items') s}), 'whatever reads it');
 unlike(as_loader($target, "SELECT incload_source_sql('items')"), qr/NEW\.updated_at|items_updated_at_idx/,
 	'what is there is not printed again');
 
@@ -119,6 +125,8 @@ is(differences($source, $target, '(SELECT region, id * 2, v, updated_at FROM par
 	'(SELECT region, id, v, updated_at FROM dw.parts)'), '0|0', 'and has the last word on each');
 
 # 3. who commits late is waited for, and a tombstone that comes below another is not missed
+new_job('by_xmin', 'items', '{"deletes": "tombstone", "tombstone_source": "src.items_deleted", "tombstone_watermark": "xmin"}');
+run_job('by_xmin');
 new_job('no_lookback', 'items', '{"deletes": "tombstone", "tombstone_source": "src.items_deleted", "lookback": "0"}');
 run_job('no_lookback');
 my $late = session($source, scalar(getpwuid($<)));
@@ -269,16 +277,16 @@ my $runs = 0;
 while (grep { $_->{run}->pumpable } @writers)
 {
 	as_loader($target, "SELECT incload_run('items')");
-	as_loader($target, "SELECT incload_run('no_lookback')");
+	as_loader($target, "SELECT incload_run('no_lookback'), incload_run('by_xmin')");
 	as_loader($target, "CALL incload_run_in_batches('by_relation')");
 	$_->{run}->pump_nb foreach grep { $_->{run}->pumpable } @writers;
 	$runs++;
 }
 $_->finish foreach @writers;
-as_loader($target, "SELECT incload_run('$_')") foreach ('items', 'by_relation', 'no_lookback');
+as_loader($target, "SELECT incload_run('$_')") foreach ('items', 'by_relation', 'by_xmin', 'no_lookback');
 cmp_ok($runs, '>', 3, 'runs came in between');
 cmp_ok($target->safe_psql('postgres', q{SELECT sum(rows_deleted) FROM incload.run WHERE job = 'items'}), '>', 20, 'and deleted');
-is(differences($source, $target, 'items', "dw.$_"), '0|0', "$_: it ends equal") foreach ('items', 'by_relation', 'no_lookback');
+is(differences($source, $target, 'items', "dw.$_"), '0|0', "$_: it ends equal") foreach ('items', 'by_relation', 'by_xmin', 'no_lookback');
 adds_up('in the end');
 
 # 9. a dump has the tombstones' checkpoint
