@@ -211,6 +211,14 @@ is(differences($source, $target, 'items', 'dw.items'), '0|0', 'and those that we
 fails_with($target, 'loader', q{SELECT incload_alter_job('items', options => '{"tombstone_source": "dw.items"}')},
 	'22023', qr/tombstones dw\.items are not where source src\.items is/, 'tombstones of another server are refused');
 
+as_loader($target, 'ALTER FOREIGN TABLE src.items_deleted RENAME TO elsewhere');
+$source->safe_psql('postgres', q{UPDATE items SET v = 'not now' WHERE id = 71});
+fails_with($target, 'loader', q{CALL incload_run_in_batches('items')}, '42P01', qr/source "src\.items_deleted" does not exist/, 'tombstones that are gone are missed');
+is(ids_of('dw.items', q{v = 'not now'}), '', 'before a row is written');
+like(as_loader($target, q{SELECT message FROM incload_check('items') WHERE code = 'job_cannot_run'}), qr/^42P01: source "src\.items_deleted" does not exist/, 'and incload_check tells');
+as_loader($target, 'ALTER FOREIGN TABLE src.elsewhere RENAME TO items_deleted');
+as_loader($target, q{SELECT incload_run('items')});
+
 # 7. marked rows, by COPY in both formats, by several readers, and in batches
 new_job('marked', 'marked', '{"deletes": "soft", "deleted_column": "deleted_at", "exclude": ["deleted_at"], "parallel": 2}');
 new_job('marked_text', 'marked', '{"deletes": "soft", "deleted_column": "(deleted_at IS NOT NULL)", "exclude": ["deleted_at"], "transforms": {"v": "v::varchar(30)"}}');
