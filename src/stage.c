@@ -119,7 +119,8 @@ check_row(Stage *stage, Datum *values, bool *nulls)
 					 ? errdetail("The row's watermark is %s.",
 								 watermark_print(shape->watermark, values[position]))
 					 : errdetail("A row without a key cannot be found again."),
-					 errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
+					 shape->of_tombstones ? errhint("Take it out there, and declare the column NOT NULL.")
+					 : errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
 							 quote_identifier(shape->columns[shape->key[i]].name))));
 	if (position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR)
 		ereport(ERROR,

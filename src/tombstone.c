@@ -155,11 +155,14 @@ tombstones_open(const Job *job, Source *rows, const Shape *rows_shape, MemoryCon
 }
 
 void
-tombstones_look(Tombstones *self, bool for_update)
+tombstones_look(Tombstones *self, bool for_update, bool is_full)
 {
 	self->checkpoint = checkpoint_read(self->job->id, self->shape, for_update);
-	self->horizon = horizon_observe(self->source, self->reading, self->shape, self->checkpoint, false, NULL);
+	self->horizon = horizon_observe(self->source, self->reading, self->shape, self->checkpoint, is_full, NULL);
 	horizon_correct(self->horizon, self->checkpoint);
+	/* a refresh goes on with a source that is not what it was */
+	if (is_full)
+		self->checkpoint->bound.is_set = self->checkpoint->seen.is_set = false;
 	self->window = window_next(self->reading, self->shape, self->checkpoint, self->horizon);
 }
 
@@ -341,6 +344,7 @@ advance(const Run *run, const Tombstones *self, Stage *stage)
 	Run			reading = {0};
 
 	reading.job = self->reading;
+	reading.is_full = run->is_full;
 	reading.context = CurrentMemoryContext;
 	reading.record = palloc0(sizeof(RunRecord));
 	reading.source = self->source;
@@ -368,7 +372,7 @@ tombstones_apply(Run *run)
 	trouble_begin(&trouble, psprintf("It came up while the tombstones %s were read, or their rows deleted.", self->reading->source_name),
 				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
 						   quote_literal_cstr(run->job->name)));
-	tombstones_look(self, true);
+	tombstones_look(self, true, run->is_full);
 	stage = tombstones_stage(self, 0, CurrentMemoryContext);
 	run->record->rows_read += self->nread;
 	counts->superseded += stage->nsuperseded;

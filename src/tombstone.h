@@ -38,8 +38,8 @@ typedef struct Tombstones
  */
 extern Tombstones *tombstones_open(const Job *job, Source *rows, const Shape *rows_shape, MemoryContext context);
 
-/* what the next reading is to cover; with for_update, the checkpoint is locked */
-extern void tombstones_look(Tombstones *tombstones, bool for_update);
+/* what the next reading is to cover, all of them for a full refresh; with for_update, the checkpoint is locked */
+extern void tombstones_look(Tombstones *tombstones, bool for_update, bool is_full);
 
 /* the SELECT for that; with a limit above zero, of the first ones */
 extern char *tombstones_query(const Tombstones *tombstones, int64 limit);

@@ -304,6 +304,40 @@ SET ROLE deletes_owner;
 SELECT incload_create_job('to', 'orders', 'to_orders', 'upsert', 'updated_at', options => '{"deletes": "tombstone", "tombstone_source": "gone"}');
 RESET ROLE;
 
+-- tombstones that are numbered; their sequence is reset, and a refresh goes on
+CREATE TYPE kind AS ENUM ('b', 'a');
+CREATE TYPE pair AS (a int, b int);
+CREATE DOMAIN code AS int CHECK (VALUE > 0);
+CREATE TABLE things (k kind, c code, v int NOT NULL, PRIMARY KEY (k, c));
+CREATE TABLE things_gone (n bigint GENERATED ALWAYS AS IDENTITY, k kind, c code);
+INSERT INTO things SELECT 'b', g, g FROM generate_series(1, 9) g;
+SELECT job FROM incload_create_job('th', 'things', 'to_things', 'upsert', 'v',
+    options => '{"deletes": "tombstone", "tombstone_source": "things_gone", "tombstone_watermark": "n"}');
+SELECT ins, del, adds_up FROM run('th');
+DELETE FROM things WHERE c IN (1, 2);
+INSERT INTO things_gone (k, c) VALUES ('b', 1), ('b', 2), ('a', 3);
+SELECT ins, del, same, adds_up FROM run('th');
+SELECT ins, del, same, adds_up FROM run('th');
+TRUNCATE things_gone RESTART IDENTITY;
+DELETE FROM things WHERE c = 3;
+INSERT INTO things_gone (k, c) VALUES ('b', 3);
+SELECT incload_run('th');
+SELECT pruned, del, adds_up FROM run('th', true);
+DELETE FROM things WHERE c = 4;
+INSERT INTO things_gone (k, c) VALUES ('b', 4);
+SELECT del, adds_up FROM run('th');
+SELECT k, c FROM to_things ORDER BY 1, 2;
+INSERT INTO things_gone (k) VALUES ('b');
+SELECT incload_run('th');
+-- a type of its own may have an equality of its own
+CREATE TABLE pairs (p pair PRIMARY KEY, v int NOT NULL);
+CREATE TABLE pairs_gone (p pair, deleted_at timestamptz);
+SELECT incload_create_job('pa', 'pairs', 'to_pairs', 'upsert', 'v', options => '{"deletes": "tombstone", "tombstone_source": "pairs_gone"}');
+CREATE TABLE rounded (id numeric(10, 2) PRIMARY KEY, v int NOT NULL);
+CREATE TABLE rounded_gone (id numeric(10, 2), deleted_at timestamptz);
+CREATE TABLE to_rounded (id numeric(10, 1) PRIMARY KEY, v int);
+SELECT incload_create_job('ro', 'rounded', 'to_rounded', 'upsert', 'v', options => '{"deletes": "tombstone", "tombstone_source": "rounded_gone"}');
+
 --
 -- what is to be created at the source, created and tried
 --
