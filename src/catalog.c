@@ -384,20 +384,19 @@ catalog_next_run_id(void)
 	return nextval_internal(own_relation("run_id_seq"), false);
 }
 
-bool
-catalog_has_running(int64 job_id)
+/* has a table of incload's a row of the job in this index? Without a plan, as each run asks it. */
+static bool
+has_row(const char *table, const char *index, int64 job_id)
 {
-	Relation	rel = table_open(own_relation("run_store"), AccessShareLock);
+	Relation	rel = table_open(own_relation(table), AccessShareLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	bool		found;
 
-	/* the index has the running ones alone */
 	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), "job_id"), BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(job_id));
 	PushActiveSnapshot(GetTransactionSnapshot());
-	scan = systable_beginscan(rel, own_relation("run_store_running_idx"), true, GetActiveSnapshot(),
-							  1, &key);
+	scan = systable_beginscan(rel, own_relation(index), true, GetActiveSnapshot(), 1, &key);
 	found = HeapTupleIsValid(systable_getnext(scan));
 	systable_endscan(scan);
 	PopActiveSnapshot();
@@ -406,12 +405,25 @@ catalog_has_running(int64 job_id)
 }
 
 bool
+catalog_has_running(int64 job_id)
+{
+	/* the index has the running ones alone */
+	return has_row("run_store", "run_store_running_idx", job_id);
+}
+
+bool
+catalog_has_rejects(int64 job_id)
+{
+	return has_row("reject_store", "reject_store_job_idx", job_id);
+}
+
+bool
 catalog_has_history(int64 job_id)
 {
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
-						 " AND kind <> 'backfill' LIMIT 1", 1, params)->nrows > 0;
+						 " AND kind IN ('incremental', 'full') LIMIT 1", 1, params)->nrows > 0;
 }
 
 TimestampTz
@@ -434,6 +446,15 @@ catalog_event(const Job *job, const char *code, const char *message, const char 
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
 				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
 				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, params);
+}
+
+void
+catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message)
+{
+	const char *params[6] = {catalog_number(job->id), job->name, job->owner_name, code, message, catalog_number(run_id)};
+
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, run_id)"
+				  " VALUES ($1::bigint, $2, $3::name, 'ticket', $4, $5, $6::bigint)", 6, params);
 }
 
 void

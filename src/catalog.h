@@ -106,6 +106,9 @@ extern int64 catalog_next_run_id(void);
 /* is a run of the job on record as running? Not planned, as each run asks it. */
 extern bool catalog_has_running(int64 job_id);
 
+/* likewise: has the job rows that were put aside? */
+extern bool catalog_has_rejects(int64 job_id);
+
 /*
  * Has a run of the job succeeded in this very database? History goes where a database's files
  * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.
@@ -121,6 +124,9 @@ extern void catalog_event(const Job *job, const char *code, const char *message,
 
 /* names and their texts, one after the other, as details of an event */
 extern char *catalog_details(int n, const char *const *names_and_texts);
+
+/* a ticket about a run */
+extern void catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message);
 
 /* what somebody has to look at now */
 extern void catalog_page(const Job *job, const char *code, const char *message);

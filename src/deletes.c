@@ -21,7 +21,7 @@
 static const char *
 mode_name(int deletes)
 {
-	return deletes == DELETES_SOFT ? "soft" : "tombstone";
+	return deletes == DELETES_SOFT ? "soft" : deletes == DELETES_TOMBSTONE ? "tombstone" : "prune";
 }
 
 /* an option that says something only with one value of "deletes" */
@@ -47,7 +47,7 @@ deletes_check_options(const Job *job)
 	require_mode(options, DELETES_SOFT, options->deleted_rows != DELETED_ROWS_DEFAULT, "deleted_rows");
 	require_mode(options, DELETES_TOMBSTONE, options->tombstone_source != NULL, "tombstone_source");
 	require_mode(options, DELETES_TOMBSTONE, options->tombstone_watermark != NULL, "tombstone_watermark");
-	if (options->deletes != DELETES_SOFT && options->deletes != DELETES_TOMBSTONE)
+	if (options->deletes <= DELETES_IGNORE)
 		return;
 	if (job->strategy != STRATEGY_UPSERT)
 		ereport(ERROR,
@@ -59,7 +59,8 @@ deletes_check_options(const Job *job)
 				 : errdetail("Append leaves the rows that the target has as they are."),
 				 job->strategy == STRATEGY_FULL ? errhint("Leave the option out; rows that are marked go by the option \"filter\".")
 				 : errhint("Use strategy upsert, with a key, or leave the option out.")));
-	if ((options->deletes == DELETES_SOFT ? options->deleted_column : options->tombstone_source) == NULL)
+	if (options->deletes != DELETES_PRUNE &&
+		(options->deletes == DELETES_SOFT ? options->deleted_column : options->tombstone_source) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"deletes\" cannot be \"%s\" without the option \"%s\"", mode_name(options->deletes), needed),
@@ -79,7 +80,7 @@ deletes_check_options(const Job *job)
 bool
 deletes_from_target(const Job *job)
 {
-	return job->options->deletes == DELETES_TOMBSTONE ||
+	return job->options->deletes == DELETES_TOMBSTONE || job->options->deletes == DELETES_PRUNE ||
 		(job->options->deletes == DELETES_SOFT && job->options->deleted_rows != DELETED_ROWS_KEEP);
 }
 

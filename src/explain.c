@@ -20,6 +20,7 @@
 #include "facts.h"
 #include "names.h"
 #include "outlook.h"
+#include "prune.h"
 #include "role.h"
 
 /* Listing: the rows of incload_explain as they come */
@@ -197,6 +198,11 @@ list_run(Listing *listing, const Outlook *outlook)
 		list_step(listing, is_remote ? "source" : "target", "read tombstones", sql, plan);
 		list_step(listing, "target", "ask for their keys", tombstones_question(outlook->tombstones, "..."), NULL);
 		list_deletion(listing, outlook, outlook->tombstones->shape, facts_plan_rows(plan));
+	}
+	if (job->options->deletes == DELETES_PRUNE)
+	{
+		sql = prune_question(job, outlook->source, outlook->shape);
+		list_step(listing, is_remote ? "source" : "target", "compare keys, for a prune", sql, facts_plan(outlook->source, sql));
 	}
 	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);
 }

@@ -62,6 +62,9 @@ extern Job *job_load(const char *name);
  */
 extern Job *job_reload(const Job *job);
 
+/* do the two load the same columns and rows from the same source into the same target? */
+extern bool job_same_definition(const Job *a, const Job *b);
+
 /* an error where the owner is gone */
 extern void job_require_owner(const Job *job);
 

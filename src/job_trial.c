@@ -19,6 +19,7 @@
 #include "fill.h"
 #include "job_trial.h"
 #include "names.h"
+#include "prune.h"
 #include "query.h"
 #include "role.h"
 #include "shape.h"
@@ -278,6 +279,8 @@ try_out(Source *source, Job *job)
 	}
 	target_require_writable(job, job->strategy == STRATEGY_FULL);
 	shape = shape_build(source, job);
+	if (job->options->deletes == DELETES_PRUNE)
+		prune_require_possible(job, shape);
 	if (shape->watermark)
 		try_out_values(source, job, shape->watermark);
 	if (job->options->watermark_fallback && shape->watermark_not_null)

@@ -32,6 +32,8 @@
 #include "merge.h"
 #include "names.h"
 #include "plan.h"
+#include "reject.h"
+#include "sift.h"
 
 ApplyMode
 merge_mode(const Job *job, const Shape *shape)
@@ -470,30 +472,75 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 	counts->unchanged += marked - deleted - suppressed;
 }
 
+/* ApplyWork: how staged rows are applied, in one piece or in several */
+typedef struct ApplyWork
+{
+	const Job  *job;
+	const Shape *shape;
+	ApplyMode	mode;
+	ApplyCounts *counts;
+} ApplyWork;
+
+static void
+apply_rows(Stage *stage, void *arg)
+{
+	ApplyWork  *work = arg;
+	ApplyCounts counts = *work->counts;
+
+	if (work->mode == APPLY_INSERT)
+	{
+		ExecuteCounts done = execute_statement(merge_apply_statement(work->job, work->shape, work->mode, LEAD_NONE),
+											   stage_environment(stage), NULL);
+
+		counts.inserted += done.processed;
+		counts.suppressed += stage->nrows - stage->nmarked - done.processed;
+	}
+	else
+		run_merge(work->job, work->shape, stage, work->mode, &counts);
+	/* an error may be caught, and the rows be applied otherwise */
+	*work->counts = counts;
+}
+
+/* where rows may be put aside, those that are marked as deleted are not among them: they are dealt with by now */
+static void
+sift_live(Stage *stage, ApplyWork *work)
+{
+	Stage		live = *stage;
+
+	if (stage->nmarked == 0)
+	{
+		sift(stage, apply_rows, work);
+		return;
+	}
+	live.rows = NULL;
+	live.nmarked = 0;
+	stage_fill(&live, psprintf("SELECT * FROM " STAGE_NAME " AS s WHERE NOT s.%s", quote_identifier(stage->shape->deleted_name)),
+			   stage_environment(stage));
+	sift(&live, apply_rows, work);
+	stage_end_batch(&live);
+}
+
 void
 merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 			bool prune, ApplyCounts *counts)
 {
+	ApplyWork	work = {job, shape, mode, counts};
+
 	stage_reduce(stage);
 	counts->superseded += stage->nsuperseded;
 	if (prune)
 		counts->pruned += execute_statement(merge_prune_statement(job, shape),
-											stage_environment(stage), NULL).processed;
+											stage_environment(rejects_with_keys(stage->rejects, stage)),
+											NULL).processed;
 	/* first, so that what they have can be taken by others of the same batch: a unique name */
 	if (stage->nmarked > 0)
 		merge_delete(job, shape, stage, deletes_scope(job, shape), stage->nmarked, counts);
 	if (stage->nrows == stage->nmarked)
 		return;
-	if (mode == APPLY_INSERT)
-	{
-		ExecuteCounts done = execute_statement(merge_apply_statement(job, shape, mode, LEAD_NONE),
-											   stage_environment(stage), NULL);
-
-		counts->inserted += done.processed;
-		counts->suppressed += stage->nrows - stage->nmarked - done.processed;
-	}
+	if (stage->rejects)
+		sift_live(stage, &work);
 	else
-		run_merge(job, shape, stage, mode, counts);
+		apply_rows(stage, &work);
 }
 
 int64

@@ -21,6 +21,7 @@ typedef struct ApplyCounts
 	int64		deleted;
 	int64		superseded;
 	int64		suppressed;
+	int64		rejected;
 	int64		pruned;			/* apart from the sum */
 } ApplyCounts;
 
@@ -75,7 +76,10 @@ extern ApplyPlan merge_delete_plan(const Job *job, const Shape *shape, const cha
 extern void merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope,
 						 int64 marked, ApplyCounts *counts);
 
-/* reduces and applies the staged rows; with prune, removes what is not staged */
+/*
+ * Reduces and applies the staged rows; with prune, removes what is not staged.
+ * Those that the target refuses go to the stage's rejects, if it has any.
+ */
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
 

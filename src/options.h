@@ -56,7 +56,8 @@ typedef enum Deletes
 	DELETES_DEFAULT,			/* they stay */
 	DELETES_IGNORE,
 	DELETES_SOFT,				/* a column of the source marks them: see shape_deleted.h */
-	DELETES_TOMBSTONE			/* a relation lists their keys: see tombstone.h */
+	DELETES_TOMBSTONE,			/* a relation lists their keys: see tombstone.h */
+	DELETES_PRUNE				/* the keys of both sides are compared: see prune.h */
 } Deletes;
 
 /* DeletedRows: what becomes of a row that is marked as deleted */
@@ -66,6 +67,15 @@ typedef enum DeletedRows
 	DELETED_ROWS_DELETE,
 	DELETED_ROWS_KEEP			/* it is loaded like any other, and its mark with it */
 } DeletedRows;
+
+/* OnConflict: what a repair does with a row that is not the source's, and that the source has not changed of late */
+typedef enum OnConflict
+{
+	ON_CONFLICT_DEFAULT,		/* the source's version wins */
+	ON_CONFLICT_SOURCE,
+	ON_CONFLICT_TARGET,			/* the target's stays */
+	ON_CONFLICT_REPORT			/* likewise, and an event tells of it */
+} OnConflict;
 
 /* Transform: the expression that stands for a column */
 typedef struct Transform
@@ -95,6 +105,8 @@ typedef struct JobOptions
 	int			deleted_rows;
 	char	   *tombstone_source;
 	char	   *tombstone_watermark;
+	double		max_delete_fraction;
+	int			on_conflict;
 	int			reader;
 	int64		batch_rows;
 	int			full_refresh_mode;
@@ -108,6 +120,7 @@ typedef struct JobOptions
 	List	   *depends_on;		/* of char *: names of jobs */
 	int64		retry_limit;
 	int64		retry_delay;	/* milliseconds */
+	int64		reject_limit;	/* rows, 0 for none */
 	int64		pause_after;	/* failures in a row */
 } JobOptions;
 

@@ -20,6 +20,7 @@
 #include "names.h"
 #include "outlook.h"
 #include "role.h"
+#include "shape_rows.h"
 
 /* reads the first rows of the window into a stage, as one batch */
 static Stage *
@@ -38,22 +39,6 @@ stage_first_rows(const Outlook *outlook, int max_rows)
 	}
 	stage_reduce(stage);
 	return stage;
-}
-
-/* columns of "alias" as one jsonb object: the loaded ones, or the key's */
-static char *
-columns_as_json(const Shape *shape, const char *alias, bool only_key)
-{
-	int			n = only_key ? shape->nkeys : shape->ncolumns;
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfoString(&buf, "(SELECT pg_catalog.to_jsonb(r.*) FROM (SELECT ");
-	for (int i = 0; i < n; i++)
-		appendStringInfo(&buf, "%s%s.%s", i ? ", " : "", alias,
-						 quote_identifier(shape->columns[only_key ? shape->key[i] : i].name));
-	appendStringInfoString(&buf, ") AS r)");
-	return buf.data;
 }
 
 /* a name for the rows' numbers that no column has */
@@ -110,10 +95,10 @@ compare_statement(const Outlook *outlook, int max_rows)
 	if (found)
 		appendStringInfo(&buf, " WHEN %s THEN 'unchanged'", found);
 	appendStringInfo(&buf, "%s 'insert' END, %s, %s, ", found ? " ELSE" : " WHEN true THEN",
-					 shape->nkeys > 0 ? columns_as_json(shape, "s", true) : "NULL::pg_catalog.jsonb",
-					 columns_as_json(shape, "s", false));
+					 shape->nkeys > 0 ? shape_as_json(shape, "s", true) : "NULL::pg_catalog.jsonb",
+					 shape_as_json(shape, "s", false));
 	if (found)
-		appendStringInfo(&buf, "CASE WHEN %s THEN %s END", found, columns_as_json(shape, "t", false));
+		appendStringInfo(&buf, "CASE WHEN %s THEN %s END", found, shape_as_json(shape, "t", false));
 	else
 		appendStringInfoString(&buf, "NULL::pg_catalog.jsonb");
 	appendStringInfo(&buf, " FROM (SELECT x.*, pg_catalog.row_number() OVER () FROM " STAGE_NAME
@@ -136,8 +121,8 @@ compare_tombstones(const Outlook *outlook)
 	return psprintf("SELECT CASE WHEN t.%s IS NOT NULL%s%s THEN 'delete' ELSE 'unchanged' END, %s, NULL::pg_catalog.jsonb,"
 					" CASE WHEN t.%s IS NOT NULL THEN %s END FROM " STAGE_NAME " AS s LEFT JOIN %s AS t ON %s",
 					quote_identifier(shape->columns[shape->key[0]].name), scope ? " AND " : "", scope ? scope : "",
-					columns_as_json(shape, "s", true), quote_identifier(shape->columns[shape->key[0]].name),
-					columns_as_json(outlook->shape, "t", false), relation_qualified_name(outlook->job->target),
+					shape_as_json(shape, "s", true), quote_identifier(shape->columns[shape->key[0]].name),
+					shape_as_json(outlook->shape, "t", false), relation_qualified_name(outlook->job->target),
 					merge_key_condition(shape, "t", "s"));
 }
 

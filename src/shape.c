@@ -507,8 +507,8 @@ key_cuts_ties(const Source *source, const Shape *shape, const Job *job)
 	return true;
 }
 
-static void
-build_desc(Shape *shape)
+void
+shape_build_desc(Shape *shape)
 {
 	bool		separate = shape->watermark && shape->watermark_position == shape->ncolumns;
 
@@ -576,6 +576,6 @@ shape_build(Source *source, const Job *job)
 						watermark_collation);
 	shape->of_tombstones = job->reads_tombstones;
 	shape_add_deleted(job, shape);
-	build_desc(shape);
+	shape_build_desc(shape);
 	return shape;
 }

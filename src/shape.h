@@ -104,6 +104,9 @@ extern bool shape_tracks_xmin(const Job *job);
 /* the job's watermark as SQL over the source's columns; NULL for none, and for xmin */
 extern char *shape_watermark_expression(const Job *job);
 
+/* describes the row of a shape by its columns */
+extern void shape_build_desc(Shape *shape);
+
 /* where a row has the column of that name; -1: nowhere */
 extern int	shape_column_position(const Shape *shape, const char *name);
 

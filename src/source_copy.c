@@ -183,7 +183,7 @@ copy_open(Source *source, List *queries, const Shape *shape)
 		remote_take_snapshot(self->remotes[i], snapshot, lock);
 	for (int i = 0; i < n; i++)
 		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock, shape,
-											source->job->source, context);
+											source->job->source, source->puts_aside, context);
 	MemoryContextSwitchTo(old);
 }
 

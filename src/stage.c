@@ -131,6 +131,23 @@ check_row(Stage *stage, Datum *values, bool *nulls)
 						 stage->job->watermark)));
 }
 
+bool
+stage_refuses(const Stage *stage, const bool *nulls)
+{
+	int			position = stage->shape->watermark_position;
+
+	for (int i = 0; i < stage->shape->nkeys; i++)
+		if (nulls[stage->shape->key[i]])
+			return true;
+	return position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR;
+}
+
+bool
+stage_is_full(const Stage *stage)
+{
+	return stage->batch_rows > 0 && stage->cut_at_key && stage->nrows >= stage->batch_rows;
+}
+
 /* may this row open the next batch? Not inside a tie that a bound cannot cut. */
 static bool
 may_cut_before(const Stage *stage, Datum *values, bool *nulls)
@@ -223,6 +240,7 @@ stage_begin_batch(Stage *stage)
 	stage->nrows = 0;
 	stage->nmarked = 0;
 	stage->nsuperseded = 0;
+	stage->nrejected = 0;
 	brake_release(&stage->brake);
 	if (stage->carried)
 	{
@@ -293,17 +311,35 @@ stage_environment(Stage *stage)
 	return environment;
 }
 
+/* what a query returns, in a store of its own; sets how many rows */
+static Tuplestorestate *
+query_into_store(Stage *stage, const char *sql, QueryEnvironment *environment, int64 *nrows)
+{
+	MemoryContext old = MemoryContextSwitchTo(stage->context);
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	DestReceiver *dest;
+
+	MemoryContextSwitchTo(old);
+	dest = CreateDestReceiver(DestTuplestore);
+	SetTuplestoreDestReceiverParams(dest, store, stage->context, false, NULL, NULL);
+	*nrows = execute_statement(sql, environment, dest).processed;
+	return store;
+}
+
+void
+stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	stage_end_batch(stage);
+	stage->nsuperseded = 0;
+	stage->rows = query_into_store(stage, sql, environment, &stage->nrows);
+}
+
 int64
 stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment)
 {
 	int64		before = stage->nrows;
-	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
-	MemoryContext old = MemoryContextSwitchTo(stage->context);
-	Tuplestorestate *kept = tuplestore_begin_heap(false, false, work_mem);
+	Tuplestorestate *kept = query_into_store(stage, sql, environment, &stage->nrows);
 
-	MemoryContextSwitchTo(old);
-	SetTuplestoreDestReceiverParams(dest, kept, stage->context, false, NULL, NULL);
-	stage->nrows = execute_statement(sql, environment, dest).processed;
 	tuplestore_end(stage->rows);
 	stage->rows = kept;
 	return before - stage->nrows;
