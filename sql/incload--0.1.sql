@@ -262,6 +262,7 @@ WHERE u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.run IS 'the history of runs: what each read and did, and how it ended';
 COMMENT ON COLUMN incload.run.rows_read IS 'rows that the source sent = inserted + updated + unchanged + deleted + superseded + suppressed + rejected';
+COMMENT ON COLUMN incload.run.rows_deleted IS 'target rows that were deleted, as the source marks them or lists their keys';
 COMMENT ON COLUMN incload.run.rows_superseded IS 'rows read of which a newer one with the same key came in the same batch';
 COMMENT ON COLUMN incload.run.rows_suppressed IS 'rows that a trigger of the target kept from being written';
 COMMENT ON COLUMN incload.run.rows_pruned IS 'target rows that a full refresh removed as the source no longer has them; not part of rows_read';

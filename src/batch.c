@@ -226,6 +226,9 @@ prepare(Run *run)
 	if (!run->is_full)
 		target_require_same(run->job);
 	run->stop.code = NULL;
+	/* the end of a run is no time to find out that they are gone */
+	if (run->job->options->deletes == DELETES_TOMBSTONE)
+		(void) relation_require_source(run->job->options->tombstone_source);
 	run->source = source_connect(run->job, run->context);
 	plan_ahead(run);
 	if (!source_foresee(run->source))

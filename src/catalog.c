@@ -140,9 +140,8 @@ catalog_job_row(int64 job_id)
 	return catalog_query_row("SELECT j FROM incload.job j WHERE j.job_id = $1::bigint", 1, params);
 }
 
-/* text form of a list of names, and back */
-static char *
-names_to_array(List *names)
+char *
+catalog_names_to_array(List *names)
 {
 	Datum	   *elements = palloc(sizeof(Datum) * Max(list_length(names), 1));
 	int			n = 0;
@@ -158,8 +157,8 @@ names_to_array(List *names)
 																 false, TYPALIGN_INT)));
 }
 
-static List *
-names_from_array(const char *array)
+List *
+catalog_names_from_array(const char *array)
 {
 	List	   *names = NIL;
 	Oid			function;
@@ -204,7 +203,7 @@ find_job(const char *query, const char *param)
 	job->target_name = v[4];
 	job->strategy = strategy_parse(v[5]);
 	job->watermark = v[6];
-	job->key = names_from_array(v[7]);
+	job->key = catalog_names_from_array(v[7]);
 	job->options_json = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(v[8])));
 	job->options = options_parse(job->options_json);
 	job->search_path = v[9];
@@ -264,7 +263,7 @@ job_params(const Job *job, const char **params)
 	params[7] = role_database_identity();
 	params[8] = strategy_name(job->strategy);
 	params[9] = job->watermark;
-	params[10] = names_to_array(job->key);
+	params[10] = catalog_names_to_array(job->key);
 	params[11] = JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json));
 	params[12] = job->search_path;
 	params[13] = job->schedule;
@@ -333,131 +332,6 @@ catalog_delete_job(int64 job_id)
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 }
 
-/* statements on a checkpoint, the same for both stores */
-#define SELECT_CHECKPOINT(store) \
-"SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen," \
-" seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side," \
-" fallback_noted, bound_type, relations FROM incload." store " WHERE job_id = $1::bigint"
-
-#define UPDATE_CHECKPOINT(store) \
-"UPDATE incload." store " SET bound = $2, bound_side = $3," \
-" tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6," \
-" held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[]," \
-" seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13," \
-" loaded_to = $14, fallback_bound = $15, fallback_side = $16," \
-" fallback_noted = $17::jsonb, bound_type = $18, relations = $19, updated_at = clock_timestamp() WHERE job_id = $1::bigint"
-
-static const char select_checkpoint[] = SELECT_CHECKPOINT("checkpoint_store");
-static const char update_checkpoint[] = UPDATE_CHECKPOINT("checkpoint_store");
-static const char select_tombstones[] = SELECT_CHECKPOINT("tombstone_store");
-static const char update_tombstones[] = UPDATE_CHECKPOINT("tombstone_store");
-
-void
-catalog_prepare_checkpoint(bool to_write)
-{
-	if (to_write)
-		catalog_prepare(update_checkpoint, 19);
-	else
-		catalog_prepare(psprintf("%s FOR UPDATE", select_checkpoint), 1);
-}
-
-/* what a row of either store says */
-static CheckpointRow *
-checkpoint_row(char **v)
-{
-	CheckpointRow *row = palloc0(sizeof(CheckpointRow));
-
-	row->bound = v[0];
-	row->bound_side = v[1];
-	row->tie_key = names_from_array(v[2]);
-	row->noted_bounds = v[3];
-	row->guarantee = v[4];
-	row->held_back_by = v[5];
-	row->epoch = v[6];
-	row->seen = v[7];
-	row->seen_tie_key = names_from_array(v[8]);
-	row->seen_null = v[9][0] == 't';
-	row->mark = v[10];
-	row->definition_hash = v[11];
-	row->loaded_to = v[12];
-	row->fallback_bound = v[13];
-	row->fallback_side = v[14];
-	row->fallback_noted = v[15];
-	row->bound_type = v[16];
-	row->relations = v[17];
-	return row;
-}
-
-static void
-write_checkpoint(const char *statement, int64 job_id, const CheckpointRow *row)
-{
-	const char *params[19] = {
-		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
-		row->tie_key ? names_to_array(row->tie_key) : NULL,
-		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->seen,
-		row->seen_tie_key ? names_to_array(row->seen_tie_key) : NULL,
-		row->seen_null ? "t" : "f", row->mark, row->definition_hash, row->loaded_to,
-		row->fallback_bound, row->fallback_side, row->fallback_noted, row->bound_type, row->relations
-	};
-
-	catalog_query(statement, 19, params);
-}
-
-CheckpointRow *
-catalog_read_checkpoint(int64 job_id, bool for_update)
-{
-	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
-	TextRows   *rows;
-
-	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_checkpoint)
-						 : select_checkpoint, 1, params);
-	if (rows->nrows == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the job was dropped while it was about to run"),
-				 errdetail("Its checkpoint is gone."),
-				 errhint("SELECT job FROM incload.job lists the jobs.")));
-	return checkpoint_row(rows->value[0]);
-}
-
-void
-catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
-{
-	write_checkpoint(update_checkpoint, job_id, row);
-}
-
-CheckpointRow *
-catalog_read_tombstones(int64 job_id, bool for_update)
-{
-	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
-	TextRows   *rows;
-	CheckpointRow *nothing;
-
-	/* there is a row once tombstones were read */
-	if (for_update)
-		catalog_query("INSERT INTO incload.tombstone_store (job_id) VALUES ($1::bigint) ON CONFLICT DO NOTHING", 1, params);
-	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_tombstones) : select_tombstones, 1, params);
-	if (rows->nrows > 0)
-		return checkpoint_row(rows->value[0]);
-	nothing = palloc0(sizeof(CheckpointRow));
-	nothing->noted_bounds = nothing->fallback_noted = "[]";
-	return nothing;
-}
-
-void
-catalog_write_tombstones(int64 job_id, const CheckpointRow *row)
-{
-	write_checkpoint(update_tombstones, job_id, row);
-}
-
-void
-catalog_forget_tombstones(int64 job_id)
-{
-	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
-
-	catalog_query("DELETE FROM incload.tombstone_store WHERE job_id = $1::bigint", 1, params);
-}
-
 TextRows *
 catalog_lasting_stop(int64 job_id)
 {
@@ -470,15 +344,6 @@ catalog_lasting_stop(int64 job_id)
 						 "  AND (d.code IN ('source_accepted', 'job_refreshed') OR d.details ? 'reset'))"
 						 " ORDER BY e.event_id DESC LIMIT 1", 1, params);
 	return rows->nrows > 0 ? rows : NULL;
-}
-
-void
-catalog_reset_checkpoint(int64 job_id)
-{
-	CheckpointRow nothing = {.noted_bounds = "[]", .fallback_noted = "[]"};
-
-	catalog_write_checkpoint(job_id, &nothing);
-	catalog_forget_tombstones(job_id);
 }
 
 char *

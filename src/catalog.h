@@ -40,6 +40,10 @@ typedef struct CheckpointRow
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
+/* a list of names (char *) as a parameter, and back */
+extern char *catalog_names_to_array(List *names);
+extern List *catalog_names_from_array(const char *array);
+
 /* a number as a parameter of these */
 extern char *catalog_number(int64 value);
 

@@ -196,6 +196,7 @@ list_run(Listing *listing, const Outlook *outlook)
 		sql = tombstones_query(outlook->tombstones, 0);
 		plan = facts_plan(outlook->tombstones->source, sql);
 		list_step(listing, is_remote ? "source" : "target", "read tombstones", sql, plan);
+		list_step(listing, "target", "ask for their keys", tombstones_question(outlook->tombstones, "..."), NULL);
 		list_deletion(listing, outlook, outlook->tombstones->shape, facts_plan_rows(plan));
 	}
 	if (job->options->deletes == DELETES_PRUNE)

@@ -43,7 +43,7 @@ outlook_open(const Job *job)
 	if (job->options->deletes == DELETES_TOMBSTONE)
 	{
 		outlook->tombstones = tombstones_open(job, outlook->source, outlook->shape, CurrentMemoryContext);
-		tombstones_look(outlook->tombstones, false);
+		tombstones_look(outlook->tombstones, false, false);
 	}
 	return outlook;
 }

@@ -163,7 +163,6 @@ incload_preview(PG_FUNCTION_ARGS)
 	if (outlook->tombstones && max_rows > 0)
 	{
 		stage = tombstones_stage(outlook->tombstones, max_rows, CurrentMemoryContext);
-		stage_reduce(stage);
 		(void) execute_statement(psprintf("%s LIMIT %d", compare_tombstones(outlook), max_rows),
 								 stage_environment(stage), dest);
 		stage_end_batch(stage);

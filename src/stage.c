@@ -119,7 +119,8 @@ check_row(Stage *stage, Datum *values, bool *nulls)
 					 ? errdetail("The row's watermark is %s.",
 								 watermark_print(shape->watermark, values[position]))
 					 : errdetail("A row without a key cannot be found again."),
-					 errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
+					 shape->of_tombstones ? errhint("Take it out there, and declare the column NOT NULL.")
+					 : errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
 							 quote_identifier(shape->columns[shape->key[i]].name))));
 	if (position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR)
 		ereport(ERROR,
@@ -287,19 +288,26 @@ stage_pour(Stage *stage, NewHeap *heap)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-QueryEnvironment *
-stage_environment(Stage *stage)
+void
+stage_show(Stage *stage, const char *name, QueryEnvironment *environment)
 {
-	QueryEnvironment *environment = create_queryEnv();
 	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
 
-	enr->md.name = STAGE_NAME;
+	enr->md.name = pstrdup(name);
 	enr->md.reliddesc = InvalidOid;
 	enr->md.tupdesc = stage->shape->desc;
 	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
 	enr->md.enrtuples = stage->nrows;
 	enr->reldata = stage->rows;
 	register_ENR(environment, enr);
+}
+
+QueryEnvironment *
+stage_environment(Stage *stage)
+{
+	QueryEnvironment *environment = create_queryEnv();
+
+	stage_show(stage, STAGE_NAME, environment);
 	return environment;
 }
 
@@ -326,6 +334,17 @@ stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment)
 	stage->rows = query_into_store(stage, sql, environment, &stage->nrows);
 }
 
+int64
+stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	int64		before = stage->nrows;
+	Tuplestorestate *kept = query_into_store(stage, sql, environment, &stage->nrows);
+
+	tuplestore_end(stage->rows);
+	stage->rows = kept;
+	return before - stage->nrows;
+}
+
 /*
  * The order in which the versions of a key stand, the one to keep first: the
  * last in reading order; for a log of versions the newest, and of two with one
@@ -350,8 +369,6 @@ stage_reduce(Stage *stage)
 	const Shape *shape = stage->shape;
 	StringInfoData columns;
 	StringInfoData key;
-	Tuplestorestate *reduced;
-	int64		nrows;
 
 	if (shape->key_is_unique || shape->nkeys == 0 || stage->nrows < 2)
 		return;
@@ -363,17 +380,13 @@ stage_reduce(Stage *stage)
 	for (int i = 0; i < shape->nkeys; i++)
 		appendStringInfo(&key, "%sc%d", i ? ", " : "", shape->key[i]);
 
-	reduced = query_into_store(stage, psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
-										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
-										STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
-										columns.data, key.data, columns.data, key.data,
-										version_order(stage, columns.data)),
-							   stage_environment(stage), &nrows);
-
-	tuplestore_end(stage->rows);
-	stage->rows = reduced;
-	stage->nsuperseded = stage->nrows - nrows;
-	stage->nrows = nrows;
+	stage->nsuperseded = stage_keep(stage,
+									psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
+											 " (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
+											 STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
+											 columns.data, key.data, columns.data, key.data,
+											 version_order(stage, columns.data)),
+									stage_environment(stage));
 	if (stage->nmarked > 0)
 		stage->nmarked = execute_statement(psprintf("SELECT FROM " STAGE_NAME " AS s WHERE s.%s",
 													quote_identifier(shape->deleted_name)),

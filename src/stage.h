@@ -89,6 +89,12 @@ extern void stage_pour(Stage *stage, struct NewHeap *heap);
 /* what makes a statement see the rows as STAGE_NAME */
 extern QueryEnvironment *stage_environment(Stage *stage);
 
+/* the same under another name, beside other relations */
+extern void stage_show(Stage *stage, const char *name, QueryEnvironment *environment);
+
+/* keeps of the rows those that a SELECT of all their columns returns; how many are gone */
+extern int64 stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment);
+
 /* lets the rows go; before a commit */
 extern void stage_end_batch(Stage *stage);
 

@@ -28,6 +28,8 @@ typedef struct Tombstones
 	Checkpoint *checkpoint;		/* these three by tombstones_look() */
 	Horizon    *horizon;
 	Window		window;
+	int64		nread;			/* these two by tombstones_stage(): all that were read, */
+	int64		nspared;		/* and those whose key the source was found to have */
 } Tombstones;
 
 /*
@@ -36,14 +38,17 @@ typedef struct Tombstones
  */
 extern Tombstones *tombstones_open(const Job *job, Source *rows, const Shape *rows_shape, MemoryContext context);
 
-/* what the next reading is to cover; with for_update, the checkpoint is locked */
-extern void tombstones_look(Tombstones *tombstones, bool for_update);
+/* what the next reading is to cover, all of them for a full refresh; with for_update, the checkpoint is locked */
+extern void tombstones_look(Tombstones *tombstones, bool for_update, bool is_full);
 
 /* the SELECT for that; with a limit above zero, of the first ones */
 extern char *tombstones_query(const Tombstones *tombstones, int64 limit);
 
-/* reads the tombstones into a stage, one a key */
-extern Stage *tombstones_stage(const Tombstones *tombstones, int64 limit, MemoryContext context);
+/* the SELECT that asks the source for keys; NULL where the one above has asked already */
+extern char *tombstones_question(const Tombstones *tombstones, const char *keys);
+
+/* reads them into a stage, and leaves one a key there, of those that the source has not */
+extern Stage *tombstones_stage(Tombstones *tombstones, int64 limit, MemoryContext context);
 
 /* reads the tombstones of a run and deletes by them, once its last row is in the target */
 extern void tombstones_apply(Run *run);

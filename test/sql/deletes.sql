@@ -304,6 +304,40 @@ SET ROLE deletes_owner;
 SELECT incload_create_job('to', 'orders', 'to_orders', 'upsert', 'updated_at', options => '{"deletes": "tombstone", "tombstone_source": "gone"}');
 RESET ROLE;
 
+-- tombstones that are numbered; their sequence is reset, and a refresh goes on
+CREATE TYPE kind AS ENUM ('b', 'a');
+CREATE TYPE pair AS (a int, b int);
+CREATE DOMAIN code AS int CHECK (VALUE > 0);
+CREATE TABLE things (k kind, c code, v int NOT NULL, PRIMARY KEY (k, c));
+CREATE TABLE things_gone (n bigint GENERATED ALWAYS AS IDENTITY, k kind, c code);
+INSERT INTO things SELECT 'b', g, g FROM generate_series(1, 9) g;
+SELECT job FROM incload_create_job('th', 'things', 'to_things', 'upsert', 'v',
+    options => '{"deletes": "tombstone", "tombstone_source": "things_gone", "tombstone_watermark": "n"}');
+SELECT ins, del, adds_up FROM run('th');
+DELETE FROM things WHERE c IN (1, 2);
+INSERT INTO things_gone (k, c) VALUES ('b', 1), ('b', 2), ('a', 3);
+SELECT ins, del, same, adds_up FROM run('th');
+SELECT ins, del, same, adds_up FROM run('th');
+TRUNCATE things_gone RESTART IDENTITY;
+DELETE FROM things WHERE c = 3;
+INSERT INTO things_gone (k, c) VALUES ('b', 3);
+SELECT incload_run('th');
+SELECT pruned, del, adds_up FROM run('th', true);
+DELETE FROM things WHERE c = 4;
+INSERT INTO things_gone (k, c) VALUES ('b', 4);
+SELECT del, adds_up FROM run('th');
+SELECT k, c FROM to_things ORDER BY 1, 2;
+INSERT INTO things_gone (k) VALUES ('b');
+SELECT incload_run('th');
+-- a type of its own may have an equality of its own
+CREATE TABLE pairs (p pair PRIMARY KEY, v int NOT NULL);
+CREATE TABLE pairs_gone (p pair, deleted_at timestamptz);
+SELECT incload_create_job('pa', 'pairs', 'to_pairs', 'upsert', 'v', options => '{"deletes": "tombstone", "tombstone_source": "pairs_gone"}');
+CREATE TABLE rounded (id numeric(10, 2) PRIMARY KEY, v int NOT NULL);
+CREATE TABLE rounded_gone (id numeric(10, 2), deleted_at timestamptz);
+CREATE TABLE to_rounded (id numeric(10, 1) PRIMARY KEY, v int);
+SELECT incload_create_job('ro', 'rounded', 'to_rounded', 'upsert', 'v', options => '{"deletes": "tombstone", "tombstone_source": "rounded_gone"}');
+
 --
 -- what is to be created at the source, created and tried
 --
@@ -332,7 +366,27 @@ TRUNCATE "so urce"."Lines";
 INSERT INTO "so urce"."Lines" VALUES (5, 'x''5', 55);
 SELECT ins, upd, del, adds_up FROM run('lines');
 SELECT "Order", "a ""b", v FROM to_lines ORDER BY 1;
--- one that is full or marks its rows needs less
+-- a partitioned source: rows that move, and those that are deleted from a partition itself; a time in a zone
+CREATE TABLE parts (id int, p int, at timestamp NOT NULL, PRIMARY KEY (id, p)) PARTITION BY LIST (p);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2);
+INSERT INTO parts SELECT g, 1, '2024-01-01' FROM generate_series(1, 5) g;
+SELECT job FROM incload_create_job('parts', 'parts', 'to_parts', 'upsert', 'at', options => '{"source_timezone": "Asia/Tokyo"}');
+SELECT sql FROM incload_source_sql('parts') AS sql WHERE sql ~ 'INDEX|NEW\.|TRUNCATE ON';
+SELECT incload_source_sql('parts') \gexec
+SELECT job FROM incload_alter_job('parts', options => '{"deletes": "tombstone", "tombstone_source": "parts_deleted"}');
+INSERT INTO parts VALUES (6, 1, '2000-01-01');
+SELECT abs(extract(epoch FROM at - now() AT TIME ZONE 'Asia/Tokyo')) < 60 AS set_by_the_clock FROM parts WHERE id = 6;
+SELECT ins, upd, del, adds_up FROM run('parts');
+UPDATE parts SET p = 2 WHERE id IN (1, 2);
+DELETE FROM parts_2 WHERE id = 2;
+DELETE FROM parts_1 WHERE id = 3;
+SELECT ins, upd, del, adds_up FROM run('parts');
+SELECT id, p FROM to_parts ORDER BY 1;
+-- a view takes nothing of the kind, and neither does one that is full, or marks its rows
+CREATE VIEW on_parts AS SELECT * FROM parts;
+SELECT job FROM incload_create_job('on_parts', 'on_parts', 'to_parts', 'upsert', 'at', options => '{"source_timezone": "Asia/Tokyo"}');
+SELECT count(*) FROM incload_source_sql('on_parts');
 SELECT count(*) FROM incload_source_sql('dd');
 SELECT incload_source_sql('nothing');
 
