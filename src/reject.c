@@ -186,9 +186,9 @@ reject_fail(const Rejects *rejects, const ErrorData *error)
 {
 	ereport(ERROR,
 			(errcode(error->sqlerrcode),
-			 errmsg("more than " INT64_FORMAT " rows of job \"%s\" cannot be taken", rejects->limit, rejects->job->name),
-			 errdetail("The last one: %s", error_text(error)),
-			 errhint("Mend them at the source, change the target, or raise the option \"reject_limit\".")));
+			 errmsg("more rows of job \"%s\" cannot be taken than the option \"reject_limit\" allows", rejects->job->name),
+			 errdetail("It allows " INT64_FORMAT "; the last one: %s", rejects->limit, error_text(error)),
+			 errhint("Mend them at the source, change the target, or raise the option.")));
 }
 
 static void
@@ -395,6 +395,12 @@ write_rejects(Rejects *rejects)
 	}
 }
 
+static char *
+how_many(int64 n)
+{
+	return n == 1 ? pstrdup("1 row") : psprintf(INT64_FORMAT " rows", n);
+}
+
 /* a ticket, one for a run, which says after each batch how many there are */
 static void
 write_event(const Rejects *rejects)
@@ -402,8 +408,7 @@ write_event(const Rejects *rejects)
 	const Job  *job = rejects->job;
 	const char *params[7] = {
 		catalog_number(job->id), job->name, job->owner_name, catalog_number(rejects->run_id),
-		psprintf(INT64_FORMAT " rows could not be taken and were put aside; the first: %s",
-				 rejects->count, rejects->first_error),
+		psprintf("%s could not be taken, and stand in incload.reject; the first: %s", how_many(rejects->count), rejects->first_error),
 		catalog_number(rejects->count),
 		psprintf("SELECT * FROM incload.reject WHERE job = %s;", quote_literal_cstr(job->name))
 	};
@@ -446,8 +451,8 @@ rejects_report(const Rejects *rejects)
 	if (rejects == NULL || rejects->count == 0 || !rejects->is_reported)
 		return;
 	ereport(WARNING,
-			(errmsg("%s: " INT64_FORMAT " rows could not be taken and were put aside", rejects->job->name, rejects->count),
+			(errmsg("%s: %s could not be taken, and stand in incload.reject", rejects->job->name, how_many(rejects->count)),
 			 errdetail("The first: %s", rejects->first_error),
-			 errhint("SELECT * FROM incload.reject WHERE job = %s shows them; once they can be taken, SELECT * FROM incload_retry_rejects(%s) loads them.",
-					 quote_literal_cstr(rejects->job->name), quote_literal_cstr(rejects->job->name))));
+			 errhint("Once they can be, SELECT * FROM incload_retry_rejects(%s) loads them.",
+					 quote_literal_cstr(rejects->job->name))));
 }
