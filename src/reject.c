@@ -429,13 +429,15 @@ rejects_settle(const Job *job, const Shape *shape, Stage *stage, Rejects *reject
 		if (is_full)
 			catalog_query("DELETE FROM incload.reject_store WHERE job_id = $1::bigint", 1,
 						  (const char *const[]) {catalog_number(job->id)});
-		else if (shape->nkeys > 0 && stage->rows)
+		/* in a log of versions, what was read last may be older than what was bad */
+		else if (shape->nkeys > 0 && stage->rows &&
+				 (!job->options->only_newer || (rejects && rejects->is_retry)))
 			remove_obsolete(job, shape, stage);
 	}
 	if (rejects == NULL || rejects->rows == NIL)
 		return;
 	write_rejects(rejects);
-	if (rejects->is_reported)
+	if (!rejects->is_retry)
 		write_event(rejects);
 	if (rejects->keys)
 		tuplestore_end(rejects->keys);
@@ -448,7 +450,7 @@ rejects_settle(const Job *job, const Shape *shape, Stage *stage, Rejects *reject
 void
 rejects_report(const Rejects *rejects)
 {
-	if (rejects == NULL || rejects->count == 0 || !rejects->is_reported)
+	if (rejects == NULL || rejects->count == 0 || rejects->is_retry)
 		return;
 	ereport(WARNING,
 			(errmsg("%s: %s could not be taken, and stand in incload.reject", rejects->job->name, how_many(rejects->count)),
