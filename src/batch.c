@@ -89,7 +89,7 @@ plan_rejects(Run *run)
 	if (limit == 0)
 		return;
 	run->rejects = rejects_create(run->job, run->shape, run->record->run_id, limit, run->context);
-	run->rejects->is_reported = run->retry == NULL;
+	run->rejects->is_retry = run->retry != NULL;
 	run->stage->rejects = run->rejects;
 	run->source->puts_aside = true;
 }
@@ -494,8 +494,9 @@ run_batch(Run *run)
 		if (run->retry == NULL)
 			advance_note(run);
 		rejects_report(run->rejects);
-		if (run->job->stored_target != run->job->target ||
-			strcmp(run->job->stored_database, role_database_identity()) != 0)
+		if (run->retry == NULL &&
+			(run->job->stored_target != run->job->target ||
+			 strcmp(run->job->stored_database, role_database_identity()) != 0))
 			catalog_note_relations(run->job);
 		run->record->status = "succeeded";
 		run->record->is_finished = true;

@@ -529,9 +529,14 @@ merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 	stage_reduce(stage);
 	counts->superseded += stage->nsuperseded;
 	if (prune)
+	{
+		Stage	   *kept = rejects_with_keys(stage->rejects, stage);
+
 		counts->pruned += execute_statement(merge_prune_statement(job, shape),
-											stage_environment(rejects_with_keys(stage->rejects, stage)),
-											NULL).processed;
+											stage_environment(kept), NULL).processed;
+		if (kept != stage)
+			stage_end_batch(kept);
+	}
 	/* first, so that what they have can be taken by others of the same batch: a unique name */
 	if (stage->nmarked > 0)
 		merge_delete(job, shape, stage, deletes_scope(job, shape), stage->nmarked, counts);

@@ -186,9 +186,9 @@ reject_fail(const Rejects *rejects, const ErrorData *error)
 {
 	ereport(ERROR,
 			(errcode(error->sqlerrcode),
-			 errmsg("more than " INT64_FORMAT " rows of job \"%s\" cannot be taken", rejects->limit, rejects->job->name),
-			 errdetail("The last one: %s", error_text(error)),
-			 errhint("Mend them at the source, change the target, or raise the option \"reject_limit\".")));
+			 errmsg("more rows of job \"%s\" cannot be taken than the option \"reject_limit\" allows", rejects->job->name),
+			 errdetail("It allows " INT64_FORMAT "; the last one: %s", rejects->limit, error_text(error)),
+			 errhint("Mend them at the source, change the target, or raise the option.")));
 }
 
 static void
@@ -395,6 +395,12 @@ write_rejects(Rejects *rejects)
 	}
 }
 
+static char *
+how_many(int64 n)
+{
+	return n == 1 ? pstrdup("1 row") : psprintf(INT64_FORMAT " rows", n);
+}
+
 /* a ticket, one for a run, which says after each batch how many there are */
 static void
 write_event(const Rejects *rejects)
@@ -402,8 +408,7 @@ write_event(const Rejects *rejects)
 	const Job  *job = rejects->job;
 	const char *params[7] = {
 		catalog_number(job->id), job->name, job->owner_name, catalog_number(rejects->run_id),
-		psprintf(INT64_FORMAT " rows could not be taken and were put aside; the first: %s",
-				 rejects->count, rejects->first_error),
+		psprintf("%s could not be taken, and stand in incload.reject; the first: %s", how_many(rejects->count), rejects->first_error),
 		catalog_number(rejects->count),
 		psprintf("SELECT * FROM incload.reject WHERE job = %s;", quote_literal_cstr(job->name))
 	};
@@ -424,13 +429,15 @@ rejects_settle(const Job *job, const Shape *shape, Stage *stage, Rejects *reject
 		if (is_full)
 			catalog_query("DELETE FROM incload.reject_store WHERE job_id = $1::bigint", 1,
 						  (const char *const[]) {catalog_number(job->id)});
-		else if (shape->nkeys > 0 && stage->rows)
+		/* in a log of versions, what was read last may be older than what was bad */
+		else if (shape->nkeys > 0 && stage->rows &&
+				 (!job->options->only_newer || (rejects && rejects->is_retry)))
 			remove_obsolete(job, shape, stage);
 	}
 	if (rejects == NULL || rejects->rows == NIL)
 		return;
 	write_rejects(rejects);
-	if (rejects->is_reported)
+	if (!rejects->is_retry)
 		write_event(rejects);
 	if (rejects->keys)
 		tuplestore_end(rejects->keys);
@@ -443,11 +450,11 @@ rejects_settle(const Job *job, const Shape *shape, Stage *stage, Rejects *reject
 void
 rejects_report(const Rejects *rejects)
 {
-	if (rejects == NULL || rejects->count == 0 || !rejects->is_reported)
+	if (rejects == NULL || rejects->count == 0 || rejects->is_retry)
 		return;
 	ereport(WARNING,
-			(errmsg("%s: " INT64_FORMAT " rows could not be taken and were put aside", rejects->job->name, rejects->count),
+			(errmsg("%s: %s could not be taken, and stand in incload.reject", rejects->job->name, how_many(rejects->count)),
 			 errdetail("The first: %s", rejects->first_error),
-			 errhint("SELECT * FROM incload.reject WHERE job = %s shows them; once they can be taken, SELECT * FROM incload_retry_rejects(%s) loads them.",
-					 quote_literal_cstr(rejects->job->name), quote_literal_cstr(rejects->job->name))));
+			 errhint("Once they can be, SELECT * FROM incload_retry_rejects(%s) loads them.",
+					 quote_literal_cstr(rejects->job->name))));
 }

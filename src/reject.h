@@ -25,7 +25,7 @@ typedef struct Rejects
 	int64		limit;			/* so many at most */
 	int64		count;			/* in all batches so far */
 	char	   *first_error;	/* of the run */
-	bool		is_reported;	/* by an event and a WARNING */
+	bool		is_retry;		/* of rows that were put aside before: nobody is told again */
 	MemoryContext context;		/* outlives the batches */
 
 	/* the batch */

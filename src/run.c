@@ -459,11 +459,13 @@ incload_retry_rejects(PG_FUNCTION_ARGS)
 	Retry	   *retry = palloc0(sizeof(Retry));
 	TupleDesc	desc;
 	Datum		values[3];
-	bool		nulls[3] = {0};
+	bool		nulls[3];
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	(void) run_inside(text_to_cstring(PG_GETARG_TEXT_PP(0)), load_body, retry);
+	/* a paused job's is skipped */
+	memset(nulls, retry->tried == NULL, sizeof(nulls));
 	values[0] = Int64GetDatum(retry->applied);
 	values[1] = Int64GetDatum(retry->rejected);
 	values[2] = Int64GetDatum(retry->gone);

@@ -234,19 +234,31 @@ sift_pool(Sifting *self)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-/* the constraints on rows of the target that are deferred unless one asks for it, as SET CONSTRAINTS has them */
+/*
+ * The constraints on rows of the target that are deferred unless one asks for it, as SET
+ * CONSTRAINTS has them. That takes all of one name in a schema: "others" are those of which
+ * some are never deferred.
+ */
 static List *
-deferred_constraints(const Stage *stage)
+deferred_constraints(const Stage *stage, List **others)
 {
 	TextRows   *rows = catalog_query("WITH tree AS (SELECT $1::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree($1::oid::regclass))"
-									 " SELECT DISTINCT n.nspname, c.conname FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace"
+									 " SELECT DISTINCT n.nspname, c.conname, EXISTS (SELECT FROM pg_constraint o WHERE o.connamespace = n.oid"
+									 "  AND o.conname = c.conname AND NOT o.condeferred) FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace"
 									 " WHERE c.condeferred AND (c.conrelid IN (SELECT oid FROM tree) OR c.confrelid IN (SELECT oid FROM tree))"
 									 "  AND has_schema_privilege($2::oid, n.oid, 'USAGE')", 2,
 									 (const char *const[]) {psprintf("%u", stage->job->target), psprintf("%u", stage->job->owner)});
 	List	   *names = NIL;
 
 	for (int i = 0; i < rows->nrows; i++)
-		names = lappend(names, makeRangeVar(rows->value[i][0], rows->value[i][1], -1));
+	{
+		RangeVar   *name = makeRangeVar(rows->value[i][0], rows->value[i][1], -1);
+
+		if (rows->value[i][2][0] == 't')
+			*others = lappend(*others, name);
+		else
+			names = lappend(names, name);
+	}
 	return names;
 }
 
@@ -269,10 +281,11 @@ sift(Stage *stage, SiftApply apply, void *arg)
 		.scratch = AllocSetContextCreate(CurrentMemoryContext, "incload attempt", ALLOCSET_DEFAULT_SIZES)
 	};
 	/* at COMMIT it would be too late to tell whose fault it is; what is pending already is not these rows' */
-	List	   *deferred = deferred_constraints(stage);
+	List	   *others = NIL;
+	List	   *deferred = deferred_constraints(stage, &others);
 
-	if (deferred)
-		set_constraints(deferred, false);
+	if (deferred || others)
+		set_constraints(list_concat_copy(deferred, others), false);
 	if (try_rows(&self, stage->rows, stage->nrows) != NULL)
 		sift_pool(&self);
 	MemoryContextDelete(self.scratch);
