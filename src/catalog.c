@@ -430,6 +430,15 @@ catalog_reset_checkpoint(int64 job_id)
 	catalog_write_checkpoint(job_id, &nothing);
 }
 
+bool
+catalog_omits_column(int64 job_id, const char *column)
+{
+	const char *params[2] = {catalog_number(job_id), column};
+
+	return catalog_query("SELECT FROM incload.schema_store WHERE job_id = $1::bigint"
+						 " AND $2 IN (SELECT json_array_elements_text(omitted))", 2, params)->nrows > 0;
+}
+
 char *
 catalog_details(int n, const char *const *names_and_texts)
 {

@@ -87,6 +87,9 @@ extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
  */
 extern TextRows *catalog_lasting_stop(int64 job_id);
 
+/* has the job never loaded this column of its source, as it could not (drift.c)? */
+extern bool catalog_omits_column(int64 job_id, const char *column);
+
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);
 

@@ -112,12 +112,12 @@ format_of(const Shape *shape)
 }
 
 CopyStream *
-copy_stream_open(Remote *remote, const char *sql, const char *lock, const Shape *shape,
+copy_stream_open(Remote *remote, const char *sql, const char *lock, const Guard *guard, const Shape *shape,
 				 Oid relation, MemoryContext context)
 {
 	CopyStream *self;
 
-	remote_copy_start(remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql, format_of(shape)), lock);
+	remote_copy_start(remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql, format_of(shape)), lock, guard);
 	self = MemoryContextAllocZero(context, sizeof(CopyStream));
 	self->remote = remote;
 	self->shape = shape;

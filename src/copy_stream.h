@@ -14,10 +14,10 @@
 typedef struct CopyStream CopyStream;
 
 /*
- * Starts the COPY of a query over a connection, after locking what is named by "lock". The relation is the one that
+ * Starts the COPY of a query over a connection, after locking what is named by "lock" and asking the guard. The relation is the one that
  * messages name. All of it lives in "context"; the connection stays the caller's.
  */
-extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const char *lock,
+extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const char *lock, const Guard *guard,
 									const Shape *shape, Oid relation, MemoryContext context);
 
 /* why copy_stream_read() has come back */

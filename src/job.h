@@ -42,6 +42,9 @@ typedef struct Job
 	bool		enabled;
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */
+	bool		is_new;			/* nothing of it is loaded yet: it is tried out with this source and target */
+	char	   *source_columns; /* while it is tried out: what drift_remember() takes */
+	bool		only_fills;		/* nothing is inserted for it now, and no column needs a default */
 } Job;
 
 extern const char *strategy_name(Strategy strategy);

@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "drift.h"
 #include "facts.h"
 #include "fill.h"
 #include "job_trial.h"
@@ -246,7 +247,7 @@ try_out(Source *source, Job *job)
 
 	if (!OidIsValid(job->target))
 	{
-		List	   *columns = shape_source_columns(job);
+		List	   *columns = shape_source_columns(source, job);
 		Oid			ignored_type;
 		int32		ignored_typmod;
 		Oid			ignored_collation;
@@ -257,7 +258,9 @@ try_out(Source *source, Job *job)
 		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
 	}
 	target_require_writable(job, job->strategy == STRATEGY_FULL);
+	drift_require_alterable(job);
 	shape = shape_build(source, job);
+	job->source_columns = drift_columns(source);
 	if (shape->watermark)
 		try_out_values(source, job, shape->watermark);
 	if (job->options->watermark_fallback && shape->watermark_not_null)

@@ -50,6 +50,13 @@ typedef enum FirstLoad
 	FIRST_LOAD_BATCHES			/* it is loaded like any other */
 } FirstLoad;
 
+typedef enum SchemaChange
+{
+	SCHEMA_CHANGE_IGNORE,		/* the columns that are known are loaded, and it is told; the default */
+	SCHEMA_CHANGE_EVOLVE,		/* the foreign table and the target follow the source */
+	SCHEMA_CHANGE_FAIL			/* nothing is loaded until somebody decides */
+} SchemaChange;
+
 /* Transform: the expression that stands for a column */
 typedef struct Transform
 {
@@ -74,6 +81,7 @@ typedef struct JobOptions
 	List	   *exclude;		/* of char * */
 	List	   *transforms;		/* of Transform * */
 	int			reader;
+	int			schema_change;
 	int64		batch_rows;
 	int			full_refresh_mode;
 	int			first_load;
