@@ -431,12 +431,13 @@ catalog_reset_checkpoint(int64 job_id)
 }
 
 bool
-catalog_omits_column(int64 job_id, const char *column)
+catalog_omits_column(int64 job_id, const char *column, bool by_name)
 {
-	const char *params[2] = {catalog_number(job_id), column};
+	const char *params[3] = {catalog_number(job_id), column, by_name ? "t" : "f"};
 
 	return catalog_query("SELECT FROM incload.schema_store WHERE job_id = $1::bigint"
-						 " AND $2 IN (SELECT json_array_elements_text(omitted))", 2, params)->nrows > 0;
+						 " AND $2 NOT IN (SELECT json_array_elements_text(omitted))"
+						 " AND (NOT $3::boolean OR columns->$2 IS NOT NULL)", 3, params)->nrows == 0;
 }
 
 char *

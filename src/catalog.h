@@ -87,8 +87,11 @@ extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
  */
 extern TextRows *catalog_lasting_stop(int64 job_id);
 
-/* has the job never loaded this column of its source, as it could not (drift.c)? */
-extern bool catalog_omits_column(int64 job_id, const char *column);
+/*
+ * Is it known that the job cannot load this column of its source (drift.c), or is nothing known
+ * yet? With "by_name", columns are known by their names here, and one that is not is as good as omitted.
+ */
+extern bool catalog_omits_column(int64 job_id, const char *column, bool by_name);
 
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);

@@ -156,11 +156,12 @@ is_unfit(Source *source, const Job *job, const SourceFacts *facts, const char *n
 }
 
 /*
- * Columns here that the job wants and that are not loaded: those that are gone, those that the
- * target has not, and, of those that were never loaded ("strangers"), those whose type does not go into the target's.
+ * Columns here that the job wants and that are not loaded: those that are gone, and of those that were
+ * never loaded ("strangers", or all), those that the target has not, or whose type does not go into the target's.
+ * A target that has lost one that was loaded is an error.
  */
 static List *
-omitted_columns(Source *source, const Job *job, const SourceFacts *facts, List *strangers)
+omitted_columns(Source *source, const Job *job, const SourceFacts *facts, List *strangers, bool all)
 {
 	List	   *omitted = NIL;
 	ListCell   *lc;
@@ -176,8 +177,9 @@ omitted_columns(Source *source, const Job *job, const SourceFacts *facts, List *
 		foreach(g, facts->gone)
 			if (strcmp(((SourceColumn *) lfirst(g))->name, name) == 0)
 				is_gone = true;
-		if (is_gone || get_attnum(job->target, name) == InvalidAttrNumber ||
-			(name_in_list(strangers, name) && is_unfit(source, job, facts, name)))
+		if (is_gone ||
+			((all || name_in_list(strangers, name)) &&
+			 (get_attnum(job->target, name) == InvalidAttrNumber || is_unfit(source, job, facts, name))))
 			omitted = lappend(omitted, name);
 	}
 	return omitted;
@@ -414,19 +416,24 @@ report_changes(const Job *job, List *changes)
 					 quote_literal_cstr(job->name), quote_literal_cstr(job->name))));
 }
 
-/* changes of this run, those that came by hand on this side among them */
+/*
+ * What is to be told or followed now. Where nothing is known, with evolve all that differs, else what is
+ * not loaded: a foreign table may be meant to have fewer columns than its source.
+ */
 static List *
 find_changes(Source *source, const Job *job, const SourceFacts *facts, const Memory *memory, const char *columns,
 			 List *strangers)
 {
 	List	   *differences = drift_differences(source, job, facts);
-	List	   *changes;
+	bool		knows = memory->columns != NULL;
+	List	   *changes = NIL;
 	ListCell   *lc;
 
-	if (memory->columns == NULL)
-		return job->options->schema_change == SCHEMA_CHANGE_EVOLVE ? differences : NIL;
-	changes = changes_since(source, job, facts, differences, memory, columns);
-	foreach(lc, omitted_columns(source, job, facts, strangers))
+	if (!knows && job->options->schema_change == SCHEMA_CHANGE_EVOLVE)
+		return differences;
+	if (knows)
+		changes = changes_since(source, job, facts, differences, memory, columns);
+	foreach(lc, omitted_columns(source, job, facts, strangers, !knows))
 	{
 		Drift	   *drift = drift_find(differences, lfirst(lc));
 
@@ -443,14 +450,15 @@ drift_follow(Source *source, const Job *job, const RunRecord *record, Stop *stop
 	Memory		memory = recall(job->id);
 	char	   *columns = drift_columns(source);
 	List	   *strangers = names_from_json(memory.omitted);
-	char	   *omitted = names_to_json(omitted_columns(source, job, facts, strangers));
+	bool		knows = memory.columns != NULL;
+	char	   *omitted = names_to_json(omitted_columns(source, job, facts, strangers, !knows));
 	List	   *changes;
 	ListCell   *lc;
 
-	if (memory.columns && strcmp(memory.columns, columns) == 0 && strcmp(memory.omitted, omitted) == 0)
+	if (knows && strcmp(memory.columns, columns) == 0 && strcmp(memory.omitted, omitted) == 0)
 		return;
 	changes = find_changes(source, job, facts, &memory, columns, strangers);
-	if (changes != NIL && job->options->schema_change == SCHEMA_CHANGE_FAIL)
+	if (changes != NIL && knows && job->options->schema_change == SCHEMA_CHANGE_FAIL)
 	{
 		stop->code = "schema_changed";
 		report_changes(job, changes);
@@ -467,7 +475,7 @@ drift_follow(Source *source, const Job *job, const RunRecord *record, Stop *stop
 			strangers = lappend(strangers, drift->column);
 	}
 	facts = facts_outline(source);
-	remember(job->id, columns, names_to_json(omitted_columns(source, job, facts, strangers)));
+	remember(job->id, columns, names_to_json(omitted_columns(source, job, facts, strangers, !knows)));
 }
 
 static void

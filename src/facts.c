@@ -16,12 +16,14 @@
 #include "foreign/foreign.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 #include "compat.h"
 #include "facts.h"
 #include "login.h"
 #include "names.h"
+#include "role.h"
 
 /*
  * One row a column. The kind and size of the relation come along, and its
@@ -115,7 +117,10 @@ local_columns(Source *source)
 	Relation	rel = relation_open(source->job->source, AccessShareLock);
 	TupleDesc	desc = RelationGetDescr(rel);
 	List	   *columns = NIL;
+	int			nest_level = NewGUCNestLevel();
 
+	/* types are called as another server would call them */
+	role_set("search_path", "pg_catalog, pg_temp");
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -126,14 +131,14 @@ local_columns(Source *source)
 		column = palloc0(sizeof(SourceColumn));
 		column->name = pstrdup(NameStr(att->attname));
 		column->remote_name = remote_name(source, att);
-		column->type_name = format_type_extended(att->atttypid, att->atttypmod,
-												 FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+		column->type_name = format_type_with_typemod(att->atttypid, att->atttypmod);
 		column->type = att->atttypid;
 		column->typmod = att->atttypmod;
 		column->collation = att->attcollation;
 		column->not_null = att->attnotnull;
 		columns = lappend(columns, column);
 	}
+	AtEOXact_GUC(false, nest_level);
 	relation_close(rel, AccessShareLock);
 	return columns;
 }

@@ -269,11 +269,13 @@ static void
 note_columns(const Job *old, const Job *new)
 {
 	bool		evolves = new->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+	/* another reader may see other columns */
+	bool		is_other = new->is_new || old->options->reader != new->options->reader;
 
 	/* all that it lacks is what evolve is there for */
-	if (evolves && (new->is_new || old->options->schema_change != SCHEMA_CHANGE_EVOLVE))
+	if (evolves && (is_other || old->options->schema_change != SCHEMA_CHANGE_EVOLVE))
 		drift_forget(new->id);
-	else if (new->is_new)
+	else if (is_other)
 		drift_remember(new->id, new->source_columns);
 }
 

@@ -82,30 +82,38 @@ array_of(List *columns)
 	return psprintf("ARRAY[%s]", buf.data);
 }
 
+/* the calls that give the rows that are there these columns */
+static char *
+columns_hint(const Job *job, List *columns)
+{
+	const char *name = quote_literal_cstr(job->name);
+
+	return psprintf("SELECT incload_fill_columns(%s, %s) applies it to all rows%s.", name, array_of(columns),
+					shape_tracks_xmin(job) ? ""
+					: psprintf("; incload_backfill(%s, from_value => ..., to_value => ..., step => ...) or incload_rewind(%s, to_value => ...) to a range of them",
+							   name, name));
+}
+
 /* the calls that apply the change to rows that are there */
 static char *
 replay_hint(const Job *old, const Job *new, List *columns)
 {
 	const char *name = quote_literal_cstr(new->name);
 	bool		other_filter = !same_text(old->options->filter, new->options->filter);
-	bool		has_values = new->key != NIL && !shape_tracks_xmin(new);
+	bool		other_start = !same_text(old->options->start_at, new->options->start_at);
+	char	   *rewind;
 
-	if (new->key == NIL || other_filter || shares_name(columns, new->key))
-		return psprintf("SELECT incload_refresh(%s) applies it to all rows%s.", name,
-						other_filter ? ", and removes those that the filter no longer lets through" : "");
-	if (!same_text(old->options->start_at, new->options->start_at))
-		return !has_values || new->options->start_at == NULL
-			? psprintf("SELECT incload_refresh(%s) applies it to all rows.", name)
-			: psprintf("SELECT incload_rewind(%s, to_value => %s) lets the next run read from there, if that is before its checkpoint.",
-					   name, quote_literal_cstr(new->options->start_at));
-	if (columns == NIL)
-		return pstrdup("A column that is no longer loaded keeps the values that it has.");
-	if (new->options->only_newer)
+	if (other_filter)
+		return psprintf("SELECT incload_refresh(%s) applies it to all rows, and removes those that the filter no longer lets through.", name);
+	if (new->key == NIL || shares_name(columns, new->key) || (columns != NIL && new->options->only_newer) ||
+		(other_start && new->options->start_at == NULL))
 		return psprintf("SELECT incload_refresh(%s) applies it to all rows.", name);
-	return psprintf("SELECT incload_fill_columns(%s, %s) applies it to all rows%s.", name, array_of(columns),
-					!has_values ? ""
-					: psprintf("; incload_backfill(%s, from_value => ..., to_value => ..., step => ...) or incload_rewind(%s, to_value => ...) to a range of them",
-							   name, name));
+	if (!other_start)
+		return columns != NIL ? columns_hint(new, columns)
+			: pstrdup("A column that is no longer loaded keeps the values that it has.");
+	rewind = psprintf("SELECT incload_rewind(%s, to_value => %s) lets the next run read from there, if that is before its checkpoint.",
+					  name, quote_literal_cstr(new->options->start_at));
+	return columns != NIL ? psprintf("%s %s", rewind, columns_hint(new, columns)) : rewind;
 }
 
 void
@@ -121,7 +129,7 @@ replay_tell(const Job *old, const Job *new)
 		same_text(old->options->start_at, new->options->start_at))
 		return;
 	row = catalog_read_checkpoint(new->id, false);
-	if (new->strategy == STRATEGY_FULL || (row->loaded_to == NULL && row->mark == NULL))
+	if (new->strategy == STRATEGY_FULL || (row->loaded_to == NULL && !(shape_tracks_xmin(new) && row->mark)))
 		return;
 	message = psprintf("rows that job \"%s\" has already loaded stay as they are", new->name);
 	hint = replay_hint(old, new, columns);

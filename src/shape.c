@@ -22,7 +22,6 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-#include "catalog.h"
 #include "compat.h"
 #include "facts.h"
 #include "names.h"
@@ -284,8 +283,8 @@ match_target_column(const Job *job, Relation target, LoadColumn *column)
 						   column->name)));
 	if (att->attgenerated)
 		return false;
-	if (!shape_types_meet(column->source_type, att->atttypid) && shape_may_leave_out(job, column->name) &&
-		catalog_omits_column(job->id, column->name))
+	if (!shape_types_meet(column->source_type, att->atttypid) && !job->is_new &&
+		shape_may_leave_out(job, column->name))
 		return false;
 
 	column->attnum = att->attnum;

@@ -5,11 +5,13 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "foreign/foreign.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+#include "catalog.h"
 #include "compat.h"
 #include "facts.h"
 #include "names.h"
@@ -150,9 +152,12 @@ shape_loaded_names(const Job *job)
 bool
 shape_may_leave_out(const Job *job, const char *name)
 {
-	if (job->options->schema_change == SCHEMA_CHANGE_FAIL || shape_names(job, name))
+	if (shape_names(job, name))
 		return false;
-	return !job->is_new || job->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+	/* what is tried out has to fit, but that evolve makes it fit by the first run */
+	if (job->is_new)
+		return job->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+	return catalog_omits_column(job->id, name, get_rel_relkind(job->source) != RELKIND_FOREIGN_TABLE);
 }
 
 /* has the column a name of its own at the source, if only the same one? */
@@ -189,8 +194,7 @@ shape_note_gone(Source *source, const Job *job, const SourceFacts *facts)
 							 quote_literal_cstr(job->name), job->source_name, quote_identifier(name),
 							 has_remote_name(job->source, name) ? "SET" : "ADD")));
 	}
-	if (job->options->schema_change == SCHEMA_CHANGE_FAIL ||
-		(job->is_new && job->options->schema_change != SCHEMA_CHANGE_EVOLVE))
+	if (job->is_new && job->options->schema_change != SCHEMA_CHANGE_EVOLVE)
 		return;
 	source->gone = NIL;
 	foreach(lc, facts->gone)

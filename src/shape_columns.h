@@ -20,7 +20,7 @@ extern List *shape_loaded_names(const Job *job);
 /* is it named by them, or a transform's, so that it cannot be left out? */
 extern bool shape_names(const Job *job, const char *name);
 
-/* is a column that the target has no place for left out (drift.c tells of it), or an error? */
+/* is a column that the target has no place for left out, as drift.c has decided and told, or an error? */
 extern bool shape_may_leave_out(const Job *job, const char *name);
 
 /* a column that is gone at the source is left out from here on; 42703 for one without which there is no job */

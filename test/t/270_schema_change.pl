@@ -193,13 +193,12 @@ here(q{SELECT incload_run('i')});
 is(copy('i', 2) . news('i'), '{"a": 2, "b": 1, "id": 2, "gone": "kept"}', 'what was added by hand is loaded');
 here(q{SELECT incload_alter_job('i', options => '{"schema_change": "evolve"}'); SELECT incload_run('i')});
 is(columns('dw.i'), 'a bigint, gone text, b integer', 'evolve, set later, follows what was left');
-here(q{ALTER TABLE dw.i DROP COLUMN b; SELECT incload_alter_job('i', options => '{"schema_change": null}')});
+here(q{ALTER TABLE dw.i DROP COLUMN b; SELECT incload_alter_job('i', options => '{"schema_change": null, "exclude": ["b"]}')});
 news('i');
-here(q{SELECT incload_run('i')});
-is(news('i'), 'ticket|b|new|ALTER TABLE dw.i ADD COLUMN b integer', 'a column that the target loses is left out, and told');
+fails_with($target, 'loader', q{SELECT incload_alter_job('i', options => '{"exclude": null}')}, '42703', qr/target dw.i has no column "b"/, 'a column that the target has lost is an error');
 
 # a target column that would get no value
-here(q{ALTER TABLE dw.i ADD COLUMN b integer; SELECT incload_run('i'); UPDATE dw.i SET gone = '', b = 0; ALTER TABLE dw.i ALTER b SET NOT NULL});
+here(q{ALTER TABLE dw.i ADD COLUMN b integer; SELECT incload_alter_job('i', options => '{"exclude": null}'); SELECT incload_run('i'); UPDATE dw.i SET gone = '', b = 0; ALTER TABLE dw.i ALTER b SET NOT NULL});
 there(q{ALTER TABLE i DROP COLUMN b; INSERT INTO i VALUES (5, 5)});
 fails_with($target, 'loader', q{SELECT incload_run('i')}, '23502', qr/column "b" of target dw.i would get no value.*HINT:/s, 'a NOT NULL column without a default needs a value');
 here(q{ALTER TABLE dw.i ALTER b SET DEFAULT -1; SELECT incload_run('i')});
@@ -279,6 +278,11 @@ here(q{SELECT incload_run('local_i')});
 is(news('local_i'), '', 'once');
 here(q{SELECT * FROM incload_preview('local_i')});
 fails_with($target, 'loader', q{SELECT incload_run('local_f')}, '55000', qr/column "a".*column "b".*column "t"/s, 'fail stops');
+is(here(q{SELECT string_agg(code, ',') FROM incload_check('local_f') WHERE code IN ('job_cannot_run', 'column_new')}), 'column_new,column_new', 'a check names what lacks');
+news('local_f');
+here(q{SELECT incload_accept_source('local_f'); SELECT incload_run('local_f'); SELECT incload_run('local_f')});
+is(copy('local_f', 2) . news('local_f'), '{"a": 2, "v": 2, "id": 2}ticket|b|new|ALTER TABLE dw.local_f ADD COLUMN b integer
+ticket|t|new|ALTER TABLE dw.local_f ADD COLUMN t pg_catalog.text', 'until it is accepted, and then tells what it goes without');
 here(q{ALTER TABLE src.local DROP COLUMN v; UPDATE src.local SET a = 7, updated_at = clock_timestamp();
 	SELECT incload_run(job) FROM unnest('{local,local_i}'::text[]) job});
 is(here(q{SELECT string_agg(a || ' ' || v, ',' ORDER BY id) FROM dw.local}) . '|' . news('local'), '7 1,7 2|ticket|v|gone|-', 'a column that is dropped here is told, and kept in the target');
