@@ -213,6 +213,7 @@ prepare(Run *run)
 	plan_ahead(run);
 	if (!source_foresee(run->source))
 	{
+		drift_foresee(run->source, run->job);
 		shape_foresee(run->source, run->job);
 		horizon_foresee(run->source, run->job);
 	}

@@ -243,6 +243,18 @@ changes_since(Source *source, const Job *job, const SourceFacts *facts, List *di
 	return changes;
 }
 
+void
+drift_foresee(Source *source, const Job *job)
+{
+	Memory		memory = recall(job->id);
+	ListCell   *lc;
+
+	/* one that lacks in the target alone is asked for, and not loaded */
+	foreach(lc, names_from_json(memory.omitted))
+		if (get_attnum(job->target, lfirst(lc)) != InvalidAttrNumber)
+			source->gone = lappend(source->gone, lfirst(lc));
+}
+
 /* "a; b" */
 static char *
 join_sql(List *sql)

@@ -19,6 +19,9 @@
  */
 extern void drift_follow(Source *source, const Job *job, const RunRecord *record, Stop *stop);
 
+/* columns that were gone at the last run are likely to be so still: they are not asked for ahead */
+extern void drift_foresee(Source *source, const Job *job);
+
 /* the source's columns as they are now, for the next function */
 extern char *drift_columns(Source *source);
 

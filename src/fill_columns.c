@@ -205,6 +205,13 @@ apply(const Job *job, const Shape *shape, Stage *stage, RunRecord *record)
 	if (stage->nrows == 0)
 		return;
 	differing = execute_statement(differing_statement(job, shape), stage_environment(stage), NULL).processed;
+	if ((int64) differing > stage->nrows)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("the key of job \"%s\" is not unique in target %s", job->name, job->target_name),
+				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target would be updated.",
+						   stage->nrows, differing),
+				 errhint("Remove the duplicates, and create a unique index on the key.")));
 	if (differing > 0)
 	{
 		done = execute_statement(fill_statement(job, shape), stage_environment(stage), NULL);

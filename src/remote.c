@@ -61,6 +61,7 @@ struct Remote
 	List	   *sent;			/* of Question *: not answered yet */
 	PGresult   *answer;			/* of the first of these, as far as it is read */
 
+	bool		forgets;		/* what was prepared is not known there any more: somebody stands between */
 	Guard		guard;			/* what is still to be answered as before; no answer: nothing */
 	bool		in_transaction; /* it is open, with a snapshot that others share */
 	bool		copy_begins;	/* the COPY is sent, and its first answer not read */
@@ -393,6 +394,7 @@ ask(Remote *remote, Question *question)
 	answer = read_answer(remote);
 	if (!is_good(answer) && plan_does_not_fit(answer))
 	{
+		remote->forgets = true;
 		PQclear(answer);
 		abandon_sent(remote);
 		send_question(remote, question, NULL);
@@ -502,7 +504,7 @@ remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32
 static const char *
 guard_first(Remote *remote, const Guard *guard)
 {
-	Statement  *statement = guard ? find_statement(remote, guard->sql, false) : NULL;
+	Statement  *statement = guard && !remote->forgets ? find_statement(remote, guard->sql, false) : NULL;
 
 	if (statement == NULL)
 		return "";

@@ -144,9 +144,10 @@ new_table('part', 'a int, b int', 'i, i');
 here(q{SELECT incload_create_job('part', 'src.part', 'dw.part', 'upsert', 'updated_at', '{id}', options => '{"schema_change": "evolve", "columns": ["id", "a", "updated_at"]}');
 	SELECT incload_create_job('but', 'src.part', 'dw.but', 'upsert', 'updated_at', '{id}', options => '{"schema_change": "evolve", "exclude": ["b"]}')});
 there(q{ALTER TABLE part ADD c int});
-here(q{SELECT incload_run('part')});
+$target->safe_psql('postgres', q{SELECT incload_run('part')});
 is(columns('dw.part') . '|' . columns('src.part') . '|' . news('part'), 'a integer|a integer, b integer|', 'with columns, nothing is added');
-here(q{SELECT incload_run('but')});
+$target->safe_psql('postgres', q{SELECT incload_run('but')});
+is(here(q{SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'dw.but'::regclass}), 'loader', 'a superuser runs it as the owner');
 is(columns('dw.but') . '|' . columns('src.part'), 'a integer, c integer|a integer, b integer, c integer', 'with exclude, all but those');
 
 # of another type in the target
@@ -326,10 +327,9 @@ is(here(q{SELECT count(*) FROM incload.job j WHERE NOT EXISTS (SELECT FROM inclo
 new_table('quiet', 'a int', 'i');
 new_job('quiet', 'ignore');
 my $log = -s $source->logfile;
-there(q{ALTER SYSTEM SET log_statement = 'all'; SELECT pg_reload_conf()});
 here(q{SELECT incload_run('quiet'); SELECT incload_run('quiet'); SELECT incload_run('quiet'); SELECT incload_run('quiet')});
-my @questions = slurp_file($source->logfile, $log) =~ /incload reader: quiet.*execute \S+: .*pg_catalog\.pg_attribute a\b/g;
-cmp_ok(scalar(@questions), '<=', 12, 'the catalog is asked no more often than before');
+my @questions = slurp_file($source->logfile, $log) =~ /incload reader: quiet LOG:  execute \S+: SELECT a\.attname/g;
+is(scalar(@questions), 4, 'the columns are asked for once a run, by the question that was there before');
 
 $_->quit foreach ($reader, $gate);
 $target->stop;
