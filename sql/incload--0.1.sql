@@ -71,11 +71,13 @@ COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loade
 CREATE TABLE incload.schema_store (
     job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
     columns json NOT NULL,
-    omitted json NOT NULL DEFAULT '[]'
+    omitted json NOT NULL DEFAULT '[]',
+    absent  json NOT NULL DEFAULT '[]'
 );
 COMMENT ON TABLE incload.schema_store IS 'incload: the columns of each job''s source as its last run saw them; what is not so any more is the event schema_changed';
 COMMENT ON COLUMN incload.schema_store.columns IS 'names and types, as the server that holds the source has them';
 COMMENT ON COLUMN incload.schema_store.omitted IS 'columns here that the job would load, and for which the target has no place, or the source no values';
+COMMENT ON COLUMN incload.schema_store.absent IS 'columns that the foreign table has not, by their names there';
 
 CREATE TABLE incload.schedule_store (
     job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,

@@ -437,6 +437,7 @@ catalog_omits_column(int64 job_id, const char *column, bool by_name)
 
 	return catalog_query("SELECT FROM incload.schema_store WHERE job_id = $1::bigint"
 						 " AND $2 NOT IN (SELECT json_array_elements_text(omitted))"
+						 " AND $2 NOT IN (SELECT json_array_elements_text(absent))"
 						 " AND (NOT $3::boolean OR columns->$2 IS NOT NULL)", 3, params)->nrows == 0;
 }
 

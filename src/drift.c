@@ -18,9 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "utils/syscache.h"
 
 #include "catalog.h"
 #include "compat.h"
@@ -36,38 +34,43 @@ typedef struct Memory
 {
 	char	   *columns;		/* as drift_columns() has it; NULL: nothing is known */
 	char	   *omitted;		/* names here of columns that are not loaded, as a JSON array */
+	char	   *absent;			/* as drift_absent() has it */
 } Memory;
 
 static Memory
 recall(int64 job_id)
 {
 	const char *params[1] = {catalog_number(job_id)};
-	TextRows   *rows = catalog_query("SELECT columns, omitted FROM incload.schema_store WHERE job_id = $1::bigint",
+	TextRows   *rows = catalog_query("SELECT columns, omitted, absent FROM incload.schema_store WHERE job_id = $1::bigint",
 									 1, params);
-	Memory		memory = {.omitted = "[]"};
+	Memory		memory = {.omitted = "[]", .absent = "[]"};
 
 	if (rows->nrows > 0)
 	{
 		memory.columns = rows->value[0][0];
 		memory.omitted = rows->value[0][1];
+		memory.absent = rows->value[0][2];
 	}
 	return memory;
 }
 
 static void
-remember(int64 job_id, const char *columns, const char *omitted)
+remember(int64 job_id, const Memory *memory)
 {
-	const char *params[3] = {catalog_number(job_id), columns, omitted};
+	const char *params[4] = {catalog_number(job_id), memory->columns, memory->omitted, memory->absent};
 
-	catalog_query("INSERT INTO incload.schema_store (job_id, columns, omitted) VALUES ($1::bigint, $2::json, $3::json)"
-				  " ON CONFLICT (job_id) DO UPDATE SET columns = EXCLUDED.columns, omitted = EXCLUDED.omitted",
-				  3, params);
+	catalog_query("INSERT INTO incload.schema_store (job_id, columns, omitted, absent)"
+				  " VALUES ($1::bigint, $2::json, $3::json, $4::json)"
+				  " ON CONFLICT (job_id) DO UPDATE SET columns = EXCLUDED.columns, omitted = EXCLUDED.omitted,"
+				  " absent = EXCLUDED.absent", 4, params);
 }
 
 void
-drift_remember(int64 job_id, const char *columns)
+drift_remember(const Job *job)
 {
-	remember(job_id, columns, "[]");
+	Memory		memory = {.columns = job->source_columns, .omitted = "[]", .absent = job->absent_columns};
+
+	remember(job->id, &memory);
 }
 
 void
@@ -130,6 +133,18 @@ names_to_json(List *names)
 	}
 	appendStringInfoChar(&buf, ']');
 	return buf.data;
+}
+
+char *
+drift_absent(Source *source)
+{
+	List	   *absent = NIL;
+	ListCell   *lc;
+
+	foreach(lc, facts_outline(source)->all)
+		if (((SourceColumn *) lfirst(lc))->name == NULL)
+			absent = lappend(absent, ((SourceColumn *) lfirst(lc))->remote_name);
+	return names_to_json(absent);
 }
 
 static SourceColumn *
@@ -433,9 +448,9 @@ report_changes(const Job *job, List *changes)
  * not loaded: a foreign table may be meant to have fewer columns than its source.
  */
 static List *
-find_changes(Source *source, const Job *job, const SourceFacts *facts, const Memory *memory, const char *columns,
-			 List *strangers)
+find_changes(Source *source, const Job *job, const SourceFacts *facts, const Memory *memory, const Memory *now)
 {
+	List	   *before = names_from_json(memory->omitted);
 	List	   *differences = drift_differences(source, job, facts);
 	bool		knows = memory->columns != NULL;
 	List	   *changes = NIL;
@@ -444,12 +459,12 @@ find_changes(Source *source, const Job *job, const SourceFacts *facts, const Mem
 	if (!knows && job->options->schema_change == SCHEMA_CHANGE_EVOLVE)
 		return differences;
 	if (knows)
-		changes = changes_since(source, job, facts, differences, memory, columns);
-	foreach(lc, omitted_columns(source, job, facts, strangers, !knows))
+		changes = changes_since(source, job, facts, differences, memory, now->columns);
+	foreach(lc, names_from_json(now->omitted))
 	{
 		Drift	   *drift = drift_find(differences, lfirst(lc));
 
-		if (drift && !name_in_list(strangers, lfirst(lc)) && !list_member_ptr(changes, drift))
+		if (drift && !name_in_list(before, lfirst(lc)) && !list_member_ptr(changes, drift))
 			changes = lappend(changes, drift);
 	}
 	return changes;
@@ -460,16 +475,17 @@ drift_follow(Source *source, const Job *job, const RunRecord *record, Stop *stop
 {
 	SourceFacts *facts = facts_outline(source);
 	Memory		memory = recall(job->id);
-	char	   *columns = drift_columns(source);
-	List	   *strangers = names_from_json(memory.omitted);
 	bool		knows = memory.columns != NULL;
-	char	   *omitted = names_to_json(omitted_columns(source, job, facts, strangers, !knows));
+	List	   *strangers = list_concat(names_from_json(memory.omitted), names_from_json(memory.absent));
+	Memory		now = {.columns = drift_columns(source), .absent = drift_absent(source)};
 	List	   *changes;
 	ListCell   *lc;
 
-	if (knows && strcmp(memory.columns, columns) == 0 && strcmp(memory.omitted, omitted) == 0)
+	now.omitted = names_to_json(omitted_columns(source, job, facts, strangers, !knows));
+	if (knows && strcmp(memory.columns, now.columns) == 0 && strcmp(memory.omitted, now.omitted) == 0 &&
+		strcmp(memory.absent, now.absent) == 0)
 		return;
-	changes = find_changes(source, job, facts, &memory, columns, strangers);
+	changes = find_changes(source, job, facts, &memory, &now);
 	if (changes != NIL && knows && job->options->schema_change == SCHEMA_CHANGE_FAIL)
 	{
 		stop->code = "schema_changed";
@@ -486,8 +502,11 @@ drift_follow(Source *source, const Job *job, const RunRecord *record, Stop *stop
 		if (drift->kind == DRIFT_NEW)
 			strangers = lappend(strangers, drift->column);
 	}
+	/* as they are now that both have followed */
 	facts = facts_outline(source);
-	remember(job->id, columns, names_to_json(omitted_columns(source, job, facts, strangers, !knows)));
+	now.omitted = names_to_json(omitted_columns(source, job, facts, strangers, !knows));
+	now.absent = drift_absent(source);
+	remember(job->id, &now);
 }
 
 static void

@@ -22,11 +22,12 @@ extern void drift_follow(Source *source, const Job *job, const RunRecord *record
 /* columns that were gone at the last run are likely to be so still: they are not asked for ahead */
 extern void drift_foresee(Source *source, const Job *job);
 
-/* the source's columns as they are now, for the next function */
+/* the source's columns as they are now, and those of them that the foreign table has not, as JSON */
 extern char *drift_columns(Source *source);
+extern char *drift_absent(Source *source);
 
-/* from here on, these are not new */
-extern void drift_remember(int64 job_id, const char *columns);
+/* from here on, those that the job was tried out with are not new */
+extern void drift_remember(const Job *job);
 
 /* what the columns were is forgotten: the next run takes them as they are, or, with evolve, follows all of them */
 extern void drift_forget(int64 job_id);

@@ -185,7 +185,7 @@ incload_create_job(PG_FUNCTION_ARGS)
 	if (!catalog_insert_job(job))
 		report_taken(job->name);
 	if (job->options->schema_change != SCHEMA_CHANGE_EVOLVE)
-		drift_remember(job->id, job->source_columns);
+		drift_remember(job);
 	agenda_require_order(job);
 	if (job->schedule)
 		agenda_enter(job);
@@ -276,7 +276,7 @@ note_columns(const Job *old, const Job *new)
 	if (evolves && (is_other || old->options->schema_change != SCHEMA_CHANGE_EVOLVE))
 		drift_forget(new->id);
 	else if (is_other)
-		drift_remember(new->id, new->source_columns);
+		drift_remember(new);
 }
 
 PG_FUNCTION_INFO_V1(incload_alter_job);

@@ -261,6 +261,7 @@ try_out(Source *source, Job *job)
 	drift_require_alterable(job);
 	shape = shape_build(source, job);
 	job->source_columns = drift_columns(source);
+	job->absent_columns = drift_absent(source);
 	if (shape->watermark)
 		try_out_values(source, job, shape->watermark);
 	if (job->options->watermark_fallback && shape->watermark_not_null)

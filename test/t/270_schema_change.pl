@@ -150,6 +150,31 @@ $target->safe_psql('postgres', q{SELECT incload_run('but')});
 is(here(q{SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'dw.but'::regclass}), 'loader', 'a superuser runs it as the owner');
 is(columns('dw.but') . '|' . columns('src.part'), 'a integer, c integer|a integer, b integer, c integer', 'with exclude, all but those');
 
+# a foreign table that several jobs share, and that has fewer columns than its source from the beginning
+there(q{CREATE TABLE shared (id int PRIMARY KEY, a int, aside int, updated_at timestamptz NOT NULL DEFAULT now()); INSERT INTO shared VALUES (1, 1, 1)});
+here(q{CREATE FOREIGN TABLE src.shared (id int NOT NULL, a int, updated_at timestamptz) SERVER source OPTIONS (schema_name 'public')});
+here(q{SELECT incload_create_job('shared_i', 'src.shared', 'dw.shared_i', 'upsert', 'updated_at', '{id}');
+	SELECT incload_create_job('shared_e', 'src.shared', 'dw.shared_e', 'upsert', 'updated_at', '{id}');
+	SELECT incload_run('shared_i'); SELECT incload_run('shared_e')});
+is(news('shared_i') . columns('src.shared'), 'a integer', 'columns that were left out from the beginning are no news');
+there(q{ALTER TABLE shared ADD b int});
+here(q{SELECT incload_run('shared_i'); SELECT incload_run('shared_i')});
+is(news('shared_i'), 'ticket|b|new|ALTER FOREIGN TABLE src.shared ADD COLUMN b integer; ALTER TABLE dw.shared_i ADD COLUMN b integer', 'a new one is');
+here(q{SELECT incload_alter_job('shared_e', options => '{"schema_change": "evolve"}'); SELECT incload_run('shared_e')});
+is(columns('dw.shared_e') . '|' . columns('src.shared'), 'a integer, aside integer, b integer|a integer, aside integer, b integer', 'evolve adds all that lacks');
+here(q{SELECT * FROM incload_preview('shared_i')});
+here(q{SELECT incload_run('shared_i'); SELECT incload_run('shared_i')});
+is(columns('dw.shared_i') . "\n" . news('shared_i'), "a integer\nticket|aside|new|ALTER TABLE dw.shared_i ADD COLUMN aside integer\nticket|b|new|ALTER TABLE dw.shared_i ADD COLUMN b integer", 'another job goes on without, and says so');
+
+# a swap and a wider type in one run
+there(q{CREATE TABLE swapped (id int PRIMARY KEY, a int); INSERT INTO swapped SELECT i, i FROM generate_series(1, 100) i});
+foreign_table($target, 'swapped');
+here(q{SELECT incload_create_job('swapped', 'src.swapped', 'dw.swapped', 'full', key => '{id}', options => '{"schema_change": "evolve", "full_refresh_mode": "swap"}');
+	SELECT incload_run('swapped')});
+there(q{ALTER TABLE swapped ALTER a TYPE bigint, ADD b text DEFAULT 'b'; UPDATE swapped SET a = 5000000000 WHERE id = 1});
+here(q{SELECT incload_run('swapped')});
+is_deeply([ differences($source, $target, 'swapped', 'dw.swapped') ], ['0|0'], 'a swap follows, too');
+
 # of another type in the target
 new_table('taken', 'a int', 'i');
 new_job('taken', 'evolve');
