@@ -73,6 +73,17 @@ CREATE TABLE incload.tombstone_store (LIKE incload.checkpoint_store INCLUDING AL
     FOREIGN KEY (job_id) REFERENCES incload.job_store ON DELETE CASCADE);
 COMMENT ON TABLE incload.tombstone_store IS 'incload: how far the tombstones of each job are read; read it through incload.tombstone';
 
+CREATE TABLE incload.schema_store (
+    job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    columns json NOT NULL,
+    omitted json NOT NULL DEFAULT '[]',
+    absent  json NOT NULL DEFAULT '[]'
+);
+COMMENT ON TABLE incload.schema_store IS 'incload: the columns of each job''s source as its last run saw them; what is not so any more is the event schema_changed';
+COMMENT ON COLUMN incload.schema_store.columns IS 'names and types, as the server that holds the source has them';
+COMMENT ON COLUMN incload.schema_store.omitted IS 'columns here that the job would load, and for which the target has no place, or the source no values';
+COMMENT ON COLUMN incload.schema_store.absent IS 'columns that the foreign table has not, by their names there';
+
 CREATE TABLE incload.schedule_store (
     job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
     anchor      timestamptz NOT NULL,
@@ -204,6 +215,7 @@ SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.tombstone_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.schema_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
@@ -544,6 +556,12 @@ RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_backfill';
 COMMENT ON FUNCTION incload_backfill(text, text, text, text) IS
 'read a range of the source again, window by window, in workers; without a range, go on with what the last one has left';
+
+CREATE FUNCTION incload_fill_columns(job text, columns text[])
+RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_fill_columns';
+COMMENT ON FUNCTION incload_fill_columns(text, text[]) IS
+'give rows that the target has the source''s values of these columns, in one transaction; no row is inserted';
 
 CREATE FUNCTION incload_cancel(job text)
 RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE

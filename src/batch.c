@@ -18,6 +18,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "deletes.h"
+#include "drift.h"
 #include "merge.h"
 #include "names.h"
 #include "prune.h"
@@ -38,15 +39,15 @@ check_hint(const Job *job)
 }
 
 /* the options lock_timeout and source_timezone for what is done here; there, the copy reader sets them */
-static void
-enter_owner(Run *run, RoleBracket *bracket)
+void
+batch_enter_owner(const Job *job, RoleBracket *bracket)
 {
-	role_fire_deferred(run->job->owner);
-	role_enter_owner(bracket, run->job->owner, run->job->search_path);
-	if (run->job->options->lock_timeout > 0)
-		role_set("lock_timeout", psprintf(INT64_FORMAT, run->job->options->lock_timeout));
-	if (run->job->options->source_timezone)
-		role_set("TimeZone", run->job->options->source_timezone);
+	role_fire_deferred(job->owner);
+	role_enter_owner(bracket, job->owner, job->search_path);
+	if (job->options->lock_timeout > 0)
+		role_set("lock_timeout", psprintf(INT64_FORMAT, job->options->lock_timeout));
+	if (job->options->source_timezone)
+		role_set("TimeZone", job->options->source_timezone);
 }
 
 static void
@@ -233,9 +234,13 @@ prepare(Run *run)
 	plan_ahead(run);
 	if (!source_foresee(run->source))
 	{
+		drift_foresee(run->source, run->job);
 		shape_foresee(run->source, run->job);
 		horizon_foresee(run->source, run->job);
 	}
+	/* windows of a backfill are loaded side by side, and change nothing but rows */
+	if (run->piece == NULL)
+		drift_follow(run->source, run->job, run->record, &run->stop);
 	run->shape = shape_build(run->source, run->job);
 	/* windows of a backfill are loaded side by side, and leave it alone */
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, run->piece == NULL);
@@ -438,7 +443,7 @@ run_batch(Run *run)
 	Trouble		trouble;
 
 	show_activity(run);
-	enter_owner(run, &bracket);
+	batch_enter_owner(job, &bracket);
 	if (is_first)
 		prepare(run);
 	else

@@ -346,6 +346,17 @@ catalog_lasting_stop(int64 job_id)
 	return rows->nrows > 0 ? rows : NULL;
 }
 
+bool
+catalog_omits_column(int64 job_id, const char *column, bool by_name)
+{
+	const char *params[3] = {catalog_number(job_id), column, by_name ? "t" : "f"};
+
+	return catalog_query("SELECT FROM incload.schema_store WHERE job_id = $1::bigint"
+						 " AND $2 NOT IN (SELECT json_array_elements_text(omitted))"
+						 " AND $2 NOT IN (SELECT json_array_elements_text(absent))"
+						 " AND (NOT $3::boolean OR columns->$2 IS NOT NULL)", 3, params)->nrows == 0;
+}
+
 char *
 catalog_details(int n, const char *const *names_and_texts)
 {

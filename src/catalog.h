@@ -98,6 +98,12 @@ extern void catalog_forget_tombstones(int64 job_id);
  */
 extern TextRows *catalog_lasting_stop(int64 job_id);
 
+/*
+ * Is it known that the job cannot load this column of its source (drift.c), or is nothing known
+ * yet? With "by_name", columns are known by their names here, and one that is not is as good as omitted.
+ */
+extern bool catalog_omits_column(int64 job_id, const char *column, bool by_name);
+
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);
 

@@ -203,6 +203,7 @@ examine(Check *check)
 	if (attempt(check, reach_source, "source_unreachable") &&
 		attempt(check, check_watermark, "source_unreachable") &&
 		attempt(check, check_source_key, "source_unreachable") &&
+		attempt(check, check_schema, "source_unreachable") &&
 		attempt(check, build_shape, "job_cannot_run"))
 	{
 		attempt(check, check_types, "job_cannot_run");

@@ -38,6 +38,7 @@ extern void check_add(Check *check, const char *severity, const char *code,
 /* the rules about the source's columns and reading; need facts, the last a shape */
 extern void check_watermark(Check *check);
 extern void check_source_key(Check *check);
+extern void check_schema(Check *check);
 extern void check_reading(Check *check);
 
 /* does an index at the source begin with the watermark? "column" is NULL for an expression */

@@ -85,12 +85,6 @@ job_reload(const Job *job)
 	return job_load(job->name);
 }
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 bool
 job_same_definition(const Job *a, const Job *b)
 {

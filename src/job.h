@@ -43,6 +43,10 @@ typedef struct Job
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */
 	bool		reads_tombstones;	/* not stored: it stands for the reading of a job's tombstones, see tombstone.h */
+	bool		is_new;			/* nothing of it is loaded yet: it is tried out with this source and target */
+	char	   *source_columns; /* while it is tried out: what drift_remember() takes; likewise the next */
+	char	   *absent_columns;
+	bool		only_fills;		/* nothing is inserted for it now, and no column needs a default */
 } Job;
 
 extern const char *strategy_name(Strategy strategy);

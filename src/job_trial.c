@@ -15,6 +15,7 @@
 
 #include "compat.h"
 #include "deletes.h"
+#include "drift.h"
 #include "facts.h"
 #include "fill.h"
 #include "job_trial.h"
@@ -267,7 +268,7 @@ try_out(Source *source, Job *job)
 
 	if (!OidIsValid(job->target))
 	{
-		List	   *columns = shape_source_columns(job);
+		List	   *columns = shape_source_columns(source, job);
 		Oid			ignored_type;
 		int32		ignored_typmod;
 		Oid			ignored_collation;
@@ -278,9 +279,12 @@ try_out(Source *source, Job *job)
 		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
 	}
 	target_require_writable(job, job->strategy == STRATEGY_FULL);
+	drift_require_alterable(job);
 	shape = shape_build(source, job);
 	if (job->options->deletes == DELETES_PRUNE)
 		prune_require_possible(job, shape);
+	job->source_columns = drift_columns(source);
+	job->absent_columns = drift_absent(source);
 	if (shape->watermark)
 		try_out_values(source, job, shape->watermark);
 	if (job->options->watermark_fallback && shape->watermark_not_null)

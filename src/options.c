@@ -92,6 +92,8 @@ static const OptionRule rules[] = {
 	"whose version a repair keeps of a row that may have been changed at the target: the source's, the target's, or the target's with an event"},
 	{"reader", OPTION_CHOICE, PLACE(reader), {"copy", "relation"}, 0, "auto",
 	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
+	{"schema_change", OPTION_CHOICE, PLACE(schema_change), {"evolve", "fail"}, 0, "ignore",
+	"what a column of the source does that is new, gone or of another type: evolve: foreign table and target follow; fail: the job stops; ignore: it goes on without, and says so"},
 	{"batch_rows", OPTION_ROWS, PLACE(batch_rows), {0}, 500000, "500000",
 	"rows that incload_run_in_batches commits at once"},
 	{"max_rate", OPTION_RATE, PLACE(max_rate), {0}, 0, "no limit",

@@ -77,6 +77,13 @@ typedef enum OnConflict
 	ON_CONFLICT_REPORT			/* likewise, and an event tells of it */
 } OnConflict;
 
+typedef enum SchemaChange
+{
+	SCHEMA_CHANGE_IGNORE,		/* the columns that are known are loaded, and it is told; the default */
+	SCHEMA_CHANGE_EVOLVE,		/* the foreign table and the target follow the source */
+	SCHEMA_CHANGE_FAIL			/* nothing is loaded until somebody decides */
+} SchemaChange;
+
 /* Transform: the expression that stands for a column */
 typedef struct Transform
 {
@@ -108,6 +115,7 @@ typedef struct JobOptions
 	double		max_delete_fraction;
 	int			on_conflict;
 	int			reader;
+	int			schema_change;
 	int64		batch_rows;
 	int			full_refresh_mode;
 	int			first_load;

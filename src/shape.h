@@ -76,10 +76,13 @@ struct Source;
 
 /*
  * The columns that a job reads, before there is a target: names and
- * expressions from the source, columns, exclude and transforms. 42703 with the
- * nearest name for one that the source has not.
+ * expressions from the source, columns, exclude and transforms, but for those that are
+ * gone there. 42703 with the nearest name for one that the source has not.
  */
-extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
+extern List *shape_source_columns(const struct Source *source, const Job *job);	/* of LoadColumn * */
+
+/* can values of the first type go into a column of the second, by themselves? */
+extern bool shape_types_meet(Oid from, Oid to);
 
 /* asks the source for the types of the columns' expressions and fills them in */
 extern void shape_describe(struct Source *source, const Job *job, List *columns,

@@ -90,6 +90,9 @@ struct Source
 	bool		zone_is_personal;	/* the session there has a time zone of its own, not its server's */
 	const char *with_system;	/* a system column that the from_clause shows, too; NULL: none */
 	char	   *system;			/* as SQL, wherever it is shown */
+	TextRows   *outline;		/* what facts_outline() was told */
+	const char *outline_sql;	/* and by which question */
+	List	   *gone;			/* columns (char *) that are no longer there: the from_clause leaves them out */
 };
 
 /*

@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "copy_stream.h"
 #include "login.h"
+#include "names.h"
 #include "remote.h"
 #include "source.h"
 
@@ -82,7 +83,7 @@ copy_from_clause(Source *source)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		const char *remote_name;
 
-		if (att->attisdropped)
+		if (att->attisdropped || name_in_list(source->gone, NameStr(att->attname)))
 			continue;
 		remote_name = foreign_option(GetForeignColumnOptions(rel->rd_id, att->attnum),
 									 "column_name", NameStr(att->attname));
@@ -160,6 +161,7 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	const char *snapshot = NULL;
 	const char *lock = source->may_lock ? copy_relation_name(source) : NULL;
 	const Source *beside = source->beside;
+	Guard		guard = {.sql = source->outline_sql, .argument = copy_relation_name(source), .answer = source->outline};
 	MemoryContext context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
@@ -178,11 +180,12 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	for (int i = 0; i < n; i++)
 		self->remotes[i] = i == 0 ? self->remote : connect(source->job, context);
 	if (n > 1)
-		snapshot = remote_share_snapshot(self->remote, lock);
+		snapshot = remote_share_snapshot(self->remote, lock, source->outline ? &guard : NULL);
 	for (int i = 1; i < n; i++)
 		remote_take_snapshot(self->remotes[i], snapshot, lock);
 	for (int i = 0; i < n; i++)
-		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock, shape,
+		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock,
+											source->outline ? &guard : NULL, shape,
 											source->job->source, source->puts_aside, context);
 	MemoryContextSwitchTo(old);
 }
