@@ -201,9 +201,8 @@ differing_statement(const Job *job, const Shape *shape)
 					merge_update_condition(job, shape, "t", "s"));
 }
 
-/* can a trigger keep a row of the target from being updated? */
-static bool
-may_suppress_updates(Oid target)
+bool
+merge_may_suppress(Oid target)
 {
 	List	   *tables = find_all_inheritors(target, AccessShareLock, NULL);
 	bool		found = false;
@@ -360,7 +359,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	ExecuteCounts done;
 
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
-		may_suppress_updates(job->target))
+		merge_may_suppress(job->target))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
 	done = merge_or_replace(job, shape, mode, lead, environment);
 

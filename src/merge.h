@@ -64,6 +64,9 @@ extern char *merge_prune_statement(const Job *job, const Shape *shape);
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
 
+/* can a trigger keep a row of the target from being updated? */
+extern bool merge_may_suppress(Oid target);
+
 /* how many rows the target has */
 extern int64 merge_count(const Job *job);
 
