@@ -68,6 +68,11 @@ CREATE TABLE incload.checkpoint_store (
 );
 COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loaded; read it through incload.checkpoint';
 
+-- the same for tombstones: there is a row once some were looked for
+CREATE TABLE incload.tombstone_store (LIKE incload.checkpoint_store INCLUDING ALL,
+    FOREIGN KEY (job_id) REFERENCES incload.job_store ON DELETE CASCADE);
+COMMENT ON TABLE incload.tombstone_store IS 'incload: how far the tombstones of each job are read; read it through incload.tombstone';
+
 CREATE TABLE incload.schema_store (
     job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
     columns json NOT NULL,
@@ -101,7 +106,7 @@ CREATE TABLE incload.run_store (
     job_id          bigint NOT NULL,
     job             text COLLATE "C" NOT NULL,
     owner           name NOT NULL,
-    kind            text NOT NULL CHECK (kind IN ('incremental', 'full', 'backfill')),
+    kind            text NOT NULL CHECK (kind IN ('incremental', 'full', 'backfill', 'retry', 'reconcile')),
     status          text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'cancelled', 'skipped')),
     trigger         text NOT NULL,
     started_at      timestamptz NOT NULL,
@@ -153,6 +158,43 @@ CREATE INDEX batch_window_store_job_idx ON incload.batch_window_store (job_id, c
 CREATE INDEX batch_window_store_pending_idx ON incload.batch_window_store (job_id, window_id) WHERE state = 'pending';
 COMMENT ON TABLE incload.batch_window_store IS 'incload: the ledger of backfills; read it through incload.batch_window';
 
+CREATE SEQUENCE incload.reject_id_seq;
+COMMENT ON SEQUENCE incload.reject_id_seq IS 'incload: numbers rows that were put aside';
+CREATE TABLE incload.reject_store (
+    reject_id   bigint PRIMARY KEY DEFAULT nextval('incload.reject_id_seq'),
+    job_id      bigint NOT NULL REFERENCES incload.job_store ON DELETE CASCADE,
+    run_id      bigint NOT NULL,
+    key         jsonb,
+    row         jsonb NOT NULL,
+    is_exact    boolean NOT NULL,
+    sqlstate    text NOT NULL,
+    error       text NOT NULL,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX reject_store_job_idx ON incload.reject_store (job_id);
+CREATE INDEX reject_store_key_idx ON incload.reject_store (job_id, jsonb_hash_extended(key, 0));
+COMMENT ON TABLE incload.reject_store IS 'incload: rows that could not be taken; read it through incload.reject';
+
+CREATE TABLE incload.reconcile_store (
+    run_id           bigint PRIMARY KEY,
+    job_id           bigint NOT NULL,
+    job              text COLLATE "C" NOT NULL,
+    owner            name NOT NULL,
+    at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    mode             text NOT NULL CHECK (mode IN ('count', 'hash', 'rows')),
+    source_rows      bigint NOT NULL,
+    target_rows      bigint NOT NULL,
+    ranges           integer NOT NULL,
+    ranges_differing integer NOT NULL,
+    rows_missing     bigint NOT NULL,
+    rows_extra       bigint NOT NULL,
+    rows_changed     bigint NOT NULL,
+    rows_conflicting bigint NOT NULL,
+    rows_repaired    bigint NOT NULL
+);
+CREATE INDEX reconcile_store_job_idx ON incload.reconcile_store (job_id, run_id DESC);
+COMMENT ON TABLE incload.reconcile_store IS 'incload: what incload_reconcile has found; read it through incload.reconcile';
+
 CREATE TABLE incload.event_store (
     event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -172,10 +214,13 @@ SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.tombstone_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schema_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.reject_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.reject_store', '');
 
 /*
  * Views. Each shows a row to the members of its owner's role, looked up by
@@ -207,6 +252,16 @@ COMMENT ON COLUMN incload.checkpoint.fallback_bound IS 'the same for the option 
 COMMENT ON COLUMN incload.checkpoint.mark IS 'each transaction of the source below this xid8 was over at the last run; for the watermark xmin, the checkpoint itself';
 COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';
 
+CREATE VIEW incload.tombstone WITH (security_barrier) AS
+SELECT t.job_id, j.job, t.bound, t.bound_side, t.noted_bounds, t.guarantee, t.held_back_by, t.epoch, t.seen, t.mark,
+       t.loaded_to, t.bound_type, t.updated_at
+FROM incload.tombstone_store t
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.tombstone IS 'how far the tombstones of each job are read, with the columns of incload.checkpoint; committed with the rows that they deleted';
+
 CREATE VIEW incload.run WITH (security_barrier) AS
 SELECT u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,
        u.watermark_from, u.watermark_to, u.rows_read, u.rows_inserted,
@@ -219,10 +274,41 @@ WHERE u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.run IS 'the history of runs: what each read and did, and how it ended';
 COMMENT ON COLUMN incload.run.rows_read IS 'rows that the source sent = inserted + updated + unchanged + deleted + superseded + suppressed + rejected';
+COMMENT ON COLUMN incload.run.rows_deleted IS 'target rows that were deleted, as the source marks them or lists their keys';
 COMMENT ON COLUMN incload.run.rows_superseded IS 'rows read of which a newer one with the same key came in the same batch';
 COMMENT ON COLUMN incload.run.rows_suppressed IS 'rows that a trigger of the target kept from being written';
 COMMENT ON COLUMN incload.run.rows_pruned IS 'target rows that a full refresh removed as the source no longer has them; not part of rows_read';
 COMMENT ON COLUMN incload.run.lag IS 'the source''s clock at the start of the run, less the newest watermark loaded by then';
+
+CREATE VIEW incload.reject WITH (security_barrier) AS
+SELECT r.reject_id, r.run_id, j.job, r.key, r.row, r.sqlstate, r.error, r.at, r.is_exact
+FROM incload.reject_store r
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.reject IS 'rows that could not be taken, and why; incload_retry_rejects loads them once they can be';
+COMMENT ON COLUMN incload.reject.run_id IS 'the run that met the row last';
+COMMENT ON COLUMN incload.reject.key IS 'the key in it, as text; NULL for a job without a key';
+COMMENT ON COLUMN incload.reject.row IS 'its values by the target''s columns, as text';
+COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in this database''s encoding stand in it as \xNN';
+
+CREATE VIEW incload.reconcile WITH (security_barrier) AS
+SELECT c.run_id, c.job, c.at, c.mode, c.source_rows, c.target_rows, c.rows_missing, c.rows_extra, c.rows_changed,
+       c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
+FROM incload.reconcile_store c
+WHERE c.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.reconcile IS 'what each call of incload_reconcile has compared and found';
+COMMENT ON COLUMN incload.reconcile.source_rows IS 'rows of the source that the job is about, as they were counted';
+COMMENT ON COLUMN incload.reconcile.rows_missing IS 'rows that the source has and the target has not';
+COMMENT ON COLUMN incload.reconcile.rows_extra IS 'rows that the target has and the source has not';
+COMMENT ON COLUMN incload.reconcile.rows_changed IS 'rows that both have, and that are not the same';
+COMMENT ON COLUMN incload.reconcile.rows_conflicting IS 'of the changed ones, those that were not written at the source since the last run: they may have been changed at the target';
+COMMENT ON COLUMN incload.reconcile.rows_repaired IS 'rows that were inserted, updated and deleted at the target';
+COMMENT ON COLUMN incload.reconcile.ranges IS 'ranges of the key that were compared by checksum or by count';
+COMMENT ON COLUMN incload.reconcile.ranges_differing IS 'by mode count, those whose counts differ';
 
 CREATE VIEW incload.event WITH (security_barrier) AS
 SELECT e.event_id, e.at, e.job, e.run_id, e.severity, e.code, e.message, e.details
@@ -256,15 +342,16 @@ SELECT j.job,
        CASE WHEN e.status = 'running' AND l.is_running IS NULL
             THEN 'the session or the server ended during the run'
             WHEN e.status NOT IN ('succeeded', 'running')
-            THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error
+            THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
+       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects
 FROM incload.job_store j
 LEFT JOIN incload.checkpoint_store c USING (job_id)
 LEFT JOIN incload.schedule_store a USING (job_id)
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind <> 'backfill'
+                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
                    ORDER BY u.run_id DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'
+                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
                    ORDER BY u.run_id DESC LIMIT 1) e ON true
 LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
                    FROM pg_catalog.pg_locks k
@@ -286,6 +373,7 @@ COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fre
 COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
 COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
+COMMENT ON COLUMN incload.status.rejects IS 'rows that were put aside and wait in incload.reject';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
 
 CREATE VIEW incload.batch_window WITH (security_barrier) AS
@@ -349,7 +437,7 @@ COMMENT ON VIEW incload.worker IS 'the background workers of the server: launche
 COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, idle (waiting for the next one), stopping';
 COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
 
-GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.event, incload.status,
+GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.reject, incload.reconcile, incload.event, incload.status,
     incload.worker, incload.batch_window, incload.progress TO PUBLIC;
 
 /*
@@ -432,6 +520,12 @@ AS 'MODULE_PATHNAME', 'incload_explain';
 COMMENT ON FUNCTION incload_explain(text) IS
 'the SQL that the next run will run at the source and here, step by step, with plans';
 
+CREATE FUNCTION incload_source_sql(job text)
+RETURNS SETOF text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_source_sql';
+COMMENT ON FUNCTION incload_source_sql(text) IS
+'what to create at the source, one statement a row: an index on the watermark, a trigger that sets it, a table of tombstones';
+
 CREATE FUNCTION incload_preview(job text, max_rows integer DEFAULT 10,
     OUT action text, OUT key jsonb, OUT new_row jsonb, OUT old_row jsonb)
 RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
@@ -494,3 +588,16 @@ RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_refresh';
 COMMENT ON FUNCTION incload_refresh(text) IS
 'read the whole source again and make the target equal to it, whatever the job''s strategy, inside this transaction';
+
+CREATE FUNCTION incload_retry_rejects(job text, OUT applied bigint, OUT rejected bigint, OUT gone bigint)
+RETURNS record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_retry_rejects';
+COMMENT ON FUNCTION incload_retry_rejects(text) IS
+'load the rows that were put aside, as far as they can be taken by now; those leave incload.reject';
+
+CREATE FUNCTION incload_reconcile(job text, mode text DEFAULT 'hash', repair boolean DEFAULT false,
+    OUT difference text, OUT key jsonb, OUT columns text[], OUT source_rows bigint, OUT target_rows bigint, OUT action text)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_reconcile';
+COMMENT ON FUNCTION incload_reconcile(text, text, boolean) IS
+'compare source and target by count, hash or rows: a row for each difference, and with repair what became of it';

@@ -164,7 +164,7 @@ static const char due_query[] =
 "   LEFT JOIN incload.job_store p ON p.job = n.name"
 "   LEFT JOIN incload.schedule_store ps ON ps.job_id = p.job_id"
 "   LEFT JOIN LATERAL (SELECT u.status FROM incload.run_store u"
-"    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind <> 'backfill'"
+"    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')"
 "    AND u.started_at > coalesce(s.last_run_at, '-infinity')"
 "    ORDER BY u.run_id DESC LIMIT 1) r ON ps.job_id IS NULL) v) d ON j.options ? 'depends_on'"
 " WHERE s.next_run_at <= now() + $3::bigint * interval '1 ms' AND j.enabled AND s.job_id NOT IN (SELECT b.job_id FROM busy b)"

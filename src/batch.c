@@ -17,12 +17,15 @@
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
+#include "deletes.h"
 #include "drift.h"
 #include "merge.h"
 #include "names.h"
+#include "prune.h"
 #include "role.h"
 #include "split.h"
 #include "target.h"
+#include "tombstone.h"
 #include "trouble.h"
 
 static const char row_hint[] =
@@ -78,6 +81,20 @@ show_activity(const Run *run)
 	pgstat_report_appname(psprintf("incload: %s batch %d", run->job->name, run->record->batches + 1));
 }
 
+/* where bad rows go, if they do not fail the run; a retry puts back what is bad still, however much it is */
+static void
+plan_rejects(Run *run)
+{
+	int64		limit = run->retry ? PG_INT64_MAX : run->job->options->reject_limit;
+
+	if (limit == 0)
+		return;
+	run->rejects = rejects_create(run->job, run->shape, run->record->run_id, limit, run->context);
+	run->rejects->is_retry = run->retry != NULL;
+	run->stage->rejects = run->rejects;
+	run->source->puts_aside = true;
+}
+
 /*
  * How the rows of this run are read, in which order and cut where, and how they
  * get into the target. Inside the caller's transaction everything is one batch,
@@ -92,7 +109,7 @@ plan_reading(Run *run)
 	bool		can_cut;
 	bool		needs_order;
 
-	if (!run->window.is_empty && run->piece == NULL)
+	if (!run->window.is_empty && run->piece == NULL && run->retry == NULL)
 		run->fill = fill_choose(run->job, shape, run->checkpoint, run->is_full, run->in_batches);
 	in_pieces = run->in_batches && !run->is_full && run->fill.way == FILL_APPLY;
 	/* without bounds, a query that ends with the batch could not go on */
@@ -103,6 +120,7 @@ plan_reading(Run *run)
 	run->stage = stage_create(run->job, shape, can_cut ? run->job->options->batch_rows : 0,
 							  shape->key_is_portable, run->context);
 	run->stage->future = run->horizon->future;
+	plan_rejects(run);
 	run->reads_null_apart = in_pieces &&
 		!run->source->routine->outlives_commit && run->window.with_null;
 	if (run->reads_null_apart)
@@ -209,6 +227,9 @@ prepare(Run *run)
 	if (!run->is_full)
 		target_require_same(run->job);
 	run->stop.code = NULL;
+	/* the end of a run is no time to find out that they are gone */
+	if (run->job->options->deletes == DELETES_TOMBSTONE)
+		(void) relation_require_source(run->job->options->tombstone_source);
 	run->source = source_connect(run->job, run->context);
 	plan_ahead(run);
 	if (!source_foresee(run->source))
@@ -228,7 +249,8 @@ prepare(Run *run)
 								   run->is_full, &run->stop.lasts);
 	run->stop.code = NULL;
 	horizon_correct(run->horizon, run->checkpoint);
-	run->window = run->piece ? piece_window(run)
+	run->window = run->retry ? (Window) {0}
+		: run->piece ? piece_window(run)
 		: run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
 	if (run->window.low.is_set)
@@ -247,6 +269,9 @@ open_query(Run *run)
 	/* a query that ends with the batch need not be planned for more */
 	if (run->in_batches && !run->source->routine->outlives_commit && !run->window.only_null)
 		limit = run->stage->batch_rows;
+	/* with room for those that are put aside: fewer rows mean that there are no more */
+	if (limit > 0 && run->rejects)
+		limit += run->rejects->limit - run->rejects->count + 1;
 	run->source->routine->open(run->source,
 							   split_read(run->source, run->job, run->shape, &run->window, run->order, limit),
 							   run->shape);
@@ -275,6 +300,11 @@ read_batch(Run *run)
 					 errdetail("Without a key, rows are read once no transaction can add one below them."),
 					 run->horizon->held_back_by ?
 					 errhint("This is waited for: %s.", run->horizon->held_back_by) : 0));
+		return false;
+	}
+	if (run->retry)
+	{
+		retry_read(run->retry, run->job, run->shape, run->source, run->stage);
 		return false;
 	}
 	if (!run->is_open)
@@ -316,6 +346,8 @@ swap_in(Run *run)
 		counts->superseded += run->stage->nsuperseded;
 		stage_pour(run->stage, run->heap);
 	}
+	/* rows that are marked as deleted are not put in, and it has none of them */
+	counts->unchanged += run->stage->nmarked;
 	counts->inserted += new_heap_swap(run->heap, run->fill.way == FILL_FIRST_LOAD);
 }
 
@@ -326,7 +358,7 @@ apply_batch(Run *run)
 	ApplyMode	mode = merge_mode(job, run->shape);
 	bool		prune = false;
 
-	run->record->rows_read += run->stage->nrows;
+	run->record->rows_read += run->stage->nrows + run->stage->nrejected;
 	if (run->heap)
 	{
 		swap_in(run);
@@ -345,6 +377,15 @@ apply_batch(Run *run)
 	merge_apply(job, run->shape, run->stage, mode, prune, &run->record->counts);
 }
 
+/* what was put aside is on record with the batch, and what it has made obsolete is not */
+static void
+settle_rejects(Run *run)
+{
+	if (run->rejects)
+		run->record->counts.rejected += list_length(run->rejects->rows);
+	rejects_settle(run->job, run->shape, run->stage, run->rejects, run->is_full);
+}
+
 void
 run_report_batch(const Run *run, bool is_last)
 {
@@ -361,11 +402,15 @@ run_report_batch(const Run *run, bool is_last)
 	}
 	ereport(NOTICE,
 			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
-					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s",
+					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s%s",
 					run->job->name, record->batches, record->rows_read - run->committed_read,
 					record->counts.inserted - run->committed.inserted,
 					record->counts.updated - run->committed.updated,
 					record->counts.unchanged - run->committed.unchanged,
+					deletes_from_target(run->job)
+					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->committed.deleted) : "",
+					record->counts.rejected == run->committed.rejected ? ""
+					: psprintf(", " INT64_FORMAT " rejected", record->counts.rejected - run->committed.rejected),
 					record->watermark_to ? ", to " : "",
 					record->watermark_to ? record->watermark_to : "")));
 }
@@ -416,19 +461,26 @@ run_batch(Run *run)
 	role_pin_formats();
 	more = read_batch(run);
 	trouble_end(&trouble);
-	if (run->stage->nrows > 0 || run->is_full)
+	if (run->stage->nrows > 0 || run->stage->nrejected > 0 || run->is_full)
 	{
 		trouble_begin(&trouble, psprintf("It came up while rows were written to target %s.", job->target_name),
 					  check_hint(job));
 		trouble.row_hint = row_hint;
 		apply_batch(run);
 		trouble_end(&trouble);
+		settle_rejects(run);
 		run->record->batches++;
 	}
 	else if (run->heap)
 		new_heap_abandon(run->heap);
 	run->heap = NULL;
+	if (run->retry)
+		retry_settle(run->retry, job, run->shape);
 	stage_end_batch(run->stage);
+	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
+		tombstones_apply(run);
+	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
+		prune_target(run);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
 	/* whatever the owner's SQL has set */
@@ -439,14 +491,17 @@ run_batch(Run *run)
 		run->record->watermark_from = run->piece->low;
 		run->record->watermark_to = run->piece->high;
 	}
-	else
+	else if (run->retry == NULL)
 		advance_checkpoint(run, !more);
 	run->record->bytes_read = run->source->bytes_read;
 	if (!more)
 	{
-		advance_note(run);
-		if (run->job->stored_target != run->job->target ||
-			strcmp(run->job->stored_database, role_database_identity()) != 0)
+		if (run->retry == NULL)
+			advance_note(run);
+		rejects_report(run->rejects);
+		if (run->retry == NULL &&
+			(run->job->stored_target != run->job->target ||
+			 strcmp(run->job->stored_database, role_database_identity()) != 0))
 			catalog_note_relations(run->job);
 		run->record->status = "succeeded";
 		run->record->is_finished = true;

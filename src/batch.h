@@ -14,6 +14,8 @@
 #include "job.h"
 #include "new_heap.h"
 #include "query.h"
+#include "reject.h"
+#include "retry.h"
 #include "role.h"
 #include "shape.h"
 #include "source.h"
@@ -33,6 +35,7 @@ typedef struct Run
 	const Job  *job;
 	bool		is_full;		/* reads everything, and makes the target equal to it */
 	const Piece *piece;			/* of a backfill: reads this range alone, and moves no checkpoint; or NULL */
+	Retry	   *retry;			/* takes up what was put aside alone, and moves no checkpoint; or NULL */
 	bool		in_batches;		/* commits after each batch */
 	void		(*commit) (void);	/* how, and begins the next transaction */
 	bool		is_locked;		/* holds the job's lock */
@@ -52,6 +55,7 @@ typedef struct Run
 	Fill		fill;			/* how its rows get into the target */
 	NewHeap    *heap;			/* where they go, but for FILL_APPLY */
 	Stage	   *stage;
+	Rejects    *rejects;		/* rows that are put aside; NULL: they fail the run */
 	bool		is_open;		/* the reading query is */
 	bool		reads_null_apart;	/* rows without a watermark get a query of their own */
 	Stop		stop;			/* what a 55000 would be now: source or target are not what they were */

@@ -169,6 +169,23 @@ check_record(Check *check)
 									v[4] ? ". " : "", v[4] ? v[4] : "")), NULL);
 }
 
+/* rows that wait until somebody mends what they were refused for */
+static void
+check_rejects(Check *check)
+{
+	const char *params[1] = {psprintf(INT64_FORMAT, check->job->id)};
+	TextRows   *rows;
+
+	if (!catalog_has_rejects(check->job->id))
+		return;
+	rows = catalog_query("SELECT count(*), (array_agg(error ORDER BY reject_id))[1] FROM incload.reject_store"
+						 " WHERE job_id = $1::bigint", 1, params);
+	check_add(check, "warning", "rows_rejected",
+			  one_line(psprintf("%s rows could not be taken and are in incload.reject; the first: %s",
+								rows->value[0][0], rows->value[0][1])),
+			  psprintf("SELECT * FROM %s.incload_retry_rejects(%s);", check->schema, quote_literal_cstr(check->job->name)));
+}
+
 /* all rules, each as far as what it needs could be had */
 static void
 examine(Check *check)
@@ -176,6 +193,7 @@ examine(Check *check)
 	RoleBracket bracket;
 
 	check_record(check);
+	check_rejects(check);
 	if (!attempt(check, require_whole, "job_cannot_run"))
 		return;
 
@@ -191,6 +209,7 @@ examine(Check *check)
 		attempt(check, check_types, "job_cannot_run");
 		attempt(check, check_swap, "job_cannot_run");
 		attempt(check, check_reading, "job_cannot_run");
+		attempt(check, check_deletes, "job_cannot_run");
 	}
 	if (check->source)
 		source_release(check->source);

@@ -20,6 +20,8 @@
 
 #include "compat.h"
 #include "copy_stream.h"
+#include "reject.h"
+#include "text_row.h"
 
 struct CopyStream
 {
@@ -39,6 +41,12 @@ struct CopyStream
 	/* a server sends each row as a piece of its own */
 	int64		pieces_given;
 	int64		rows_taken;
+
+	/* where rows can be put aside: what a line is turned into a row with */
+	bool		puts_aside;
+	int			encoding;		/* of the lines */
+	TextInput  *input;
+	char	  **texts;
 };
 
 /*
@@ -106,21 +114,38 @@ make_relation(CopyStream *self, const Shape *shape, Oid relation)
 }
 
 static const char *
-format_of(const Shape *shape)
+format_of(const CopyStream *self)
 {
-	return shape->all_binary ? "binary" : "text";
+	return self->shape->all_binary && !self->puts_aside ? "binary" : "text";
+}
+
+/* what the source's server cannot convert would be an error there, and end the query */
+static const char *
+encoding_of(const CopyStream *self)
+{
+	return self->puts_aside && self->encoding >= 0 ? ", ENCODING 'SQL_ASCII'" : "";
 }
 
 CopyStream *
 copy_stream_open(Remote *remote, const char *sql, const char *lock, const Guard *guard, const Shape *shape,
-				 Oid relation, MemoryContext context)
+				 Oid relation, bool puts_aside, MemoryContext context)
 {
-	CopyStream *self;
+	CopyStream *self = MemoryContextAllocZero(context, sizeof(CopyStream));
 
-	remote_copy_start(remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s)", sql, format_of(shape)), lock, guard);
-	self = MemoryContextAllocZero(context, sizeof(CopyStream));
 	self->remote = remote;
 	self->shape = shape;
+	self->puts_aside = puts_aside;
+	self->encoding = puts_aside ? remote_encoding(remote) : -1;
+	if (puts_aside)
+	{
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		self->input = text_input_create(shape->desc);
+		self->texts = palloc(sizeof(char *) * shape->desc->natts);
+		MemoryContextSwitchTo(old);
+	}
+	remote_copy_start(remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s%s)", sql, format_of(self),
+									   encoding_of(self)), lock, guard);
 	self->context = context;
 	self->row_context = AllocSetContextCreate(context, "incload row", ALLOCSET_DEFAULT_SIZES);
 	make_relation(self, shape, relation);
@@ -134,11 +159,118 @@ begin(CopyStream *self)
 	MemoryContext old = MemoryContextSwitchTo(self->context);
 	List	   *options;
 
-	options = list_make2(makeDefElem("format", (Node *) makeString((char *) format_of(self->shape)), -1),
+	options = list_make2(makeDefElem("format", (Node *) makeString((char *) format_of(self)), -1),
 						 makeDefElem("encoding",
 									 (Node *) makeString((char *) GetDatabaseEncodingName()), -1));
 	self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
 	MemoryContextSwitchTo(old);
+}
+
+/* the next line, without the newline at its end; NULL at the end of all. A server sends each as a piece. */
+static char *
+next_line(CopyStream *self, int *length)
+{
+	StringInfoData line;
+
+	initStringInfo(&line);
+	for (;;)
+	{
+		if (self->piece_left == 0 && !self->ended)
+			take_piece(self, remote_copy_next(self->remote, &self->piece, true));
+		if (self->piece_left == 0)
+			break;
+		appendBinaryStringInfo(&line, self->piece, self->piece_left);
+		self->piece_left = 0;
+		self->pieces_given++;
+		/* a newline in a value is escaped */
+		if (line.data[line.len - 1] == '\n')
+			break;
+	}
+	if (line.len == 0)
+		return NULL;
+	if (line.data[line.len - 1] == '\n')
+		line.data[--line.len] = '\0';
+	*length = line.len;
+	return line.data;
+}
+
+/* Reading: rows on their way from the stream to the stage */
+typedef struct Reading
+{
+	CopyStream *stream;
+	Stage	   *stage;
+	Datum	   *values;
+	bool	   *nulls;
+	bool		only_arrived;
+	StreamState state;
+	volatile bool judging;		/* what fails now is the row's own fault */
+	char	   *line;			/* as it came */
+	int			length;
+	bool		is_split;		/* the stream's texts are its values */
+} Reading;
+
+/* reads until it has to stop, or comes upon a bad row */
+static void
+read_lines(void *arg)
+{
+	Reading    *reading_now = arg;
+	CopyStream *self = reading_now->stream;
+
+	do
+	{
+		char	   *text;
+
+		MemoryContextReset(self->row_context);
+		MemoryContextSwitchTo(self->row_context);
+		reading_now->is_split = false;
+		reading_now->line = next_line(self, &reading_now->length);
+		if (reading_now->line == NULL)
+		{
+			self->exhausted = true;
+			reading_now->state = STREAM_ENDED;
+			return;
+		}
+		self->rows_taken = self->pieces_given;
+		reading_now->judging = true;
+		text = pg_any_to_server(reading_now->line, reading_now->length,
+								self->encoding >= 0 ? self->encoding : GetDatabaseEncoding());
+		reading_now->judging = false;
+		/* it is taken apart in place */
+		text_row_split(text == reading_now->line ? pstrdup(text) : text, self->shape->desc->natts, self->texts);
+		reading_now->is_split = true;
+		reading_now->judging = true;
+		text_input_row(self->input, self->texts, reading_now->values, reading_now->nulls);
+		if (!stage_put(reading_now->stage, reading_now->values, reading_now->nulls))
+		{
+			reading_now->state = STREAM_FULL;
+			return;
+		}
+		reading_now->judging = false;
+	} while (!reading_now->only_arrived);
+	reading_now->state = STREAM_DRY;
+}
+
+static StreamState
+read_with_rejects(CopyStream *self, Stage *stage, Datum *values, bool *nulls, bool only_arrived)
+{
+	Reading		work = {.stream = self, .stage = stage, .values = values, .nulls = nulls, .only_arrived = only_arrived};
+	MemoryContext old = CurrentMemoryContext;
+	ErrorData  *error;
+
+	/* one subtransaction for all the rows up to a bad one */
+	while ((error = reject_try(read_lines, &work, &work.judging)) != NULL)
+	{
+		MemoryContextSwitchTo(self->row_context);
+		if (!work.is_split)
+			text_row_split(text_row_clean(work.line, work.length, self->encoding),
+						   self->shape->desc->natts, self->texts);
+		reject_unstaged(stage->rejects, self->texts, work.is_split, error);
+		stage->nrejected++;
+		work.judging = false;
+		MemoryContextSwitchTo(old);
+		FreeErrorData(error);
+	}
+	return work.state;
 }
 
 StreamState
@@ -148,8 +280,11 @@ copy_stream_read(CopyStream *self, Stage *stage, Datum *values, bool *nulls, boo
 	CopyStream *outer = reading;
 	int			encoding = pg_get_client_encoding();
 	volatile StreamState state = STREAM_DRY;
-	MemoryContext old = MemoryContextSwitchTo(self->row_context);
+	MemoryContext old;
 
+	if (self->puts_aside)
+		return read_with_rejects(self, stage, values, nulls, only_arrived);
+	old = MemoryContextSwitchTo(self->row_context);
 	PG_TRY();
 	{
 		reading = self;

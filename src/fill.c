@@ -146,6 +146,9 @@ fill_obstacle(const Job *job, const Shape *shape)
 	Relation	target = table_open(job->target, AccessShareLock);
 	const char *obstacle = kind_obstacle(target);
 
+	/* a heap takes all rows, and what is wrong with one comes out when an index is built */
+	if (obstacle == NULL && job->options->reject_limit > 0)
+		obstacle = "rows that the target refuses are put aside, as the option \"reject_limit\" asks for";
 	if (obstacle == NULL)
 		obstacle = rights_obstacle(target);
 	/* before triggers: a deferrable constraint has one */

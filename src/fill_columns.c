@@ -204,7 +204,7 @@ apply(const Job *job, const Shape *shape, Stage *stage, RunRecord *record)
 	counts->superseded = stage->nsuperseded;
 	if (stage->nrows == 0)
 		return;
-	if (merge_may_suppress(job->target))
+	if (merge_may_suppress(job->target, false))
 		differing = execute_statement(differing_statement(job, shape), stage_environment(stage), NULL).processed;
 	done = execute_statement(fill_statement(job, shape), stage_environment(stage), NULL);
 	if ((int64) done.merge_updated > stage->nrows)

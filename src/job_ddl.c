@@ -219,12 +219,6 @@ change_owner(Job *job, const char *owner_name)
 	job->owner_name = pstrdup(owner_name);
 }
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
-}
-
 /* is it another table? After a restore, the OID that was stored says nothing, and the name does */
 static bool
 changes_target(const Job *old, const Job *new)
@@ -247,6 +241,14 @@ changes_reading(const Job *old, const Job *new)
 		old->options->watermark_kind != new->options->watermark_kind ||
 		!same_text(old->options->watermark_fallback, new->options->watermark_fallback) ||
 		!same_names(old->key, new->key);
+}
+
+/* are the tombstones others than those that were read so far? */
+static bool
+changes_tombstones(const JobOptions *old, const JobOptions *new)
+{
+	return !same_text(old->tombstone_source, new->tombstone_source) ||
+		!same_text(old->tombstone_watermark, new->tombstone_watermark);
 }
 
 /* without a key, rows that are read again are doubled in a target that has them */
@@ -330,6 +332,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	agenda_require_order(job);
 	if (!same_text(old->schedule, job->schedule))
 		agenda_enter(job);
+	if (changes_tombstones(old->options, job->options))
+		catalog_forget_tombstones(job->id);
 	if (changes_reading(old, job))
 	{
 		require_no_doubles(old, job);

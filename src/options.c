@@ -24,8 +24,10 @@ typedef enum OptionForm
 	OPTION_TEXT,				/* char *: any string but an empty one */
 	OPTION_CHOICE,				/* int: one of a list of words */
 	OPTION_ROWS,				/* int64: a whole number of rows from 1 */
-	OPTION_RATE,				/* int64: a whole number of rows from 0 */
+	OPTION_RATE,				/* int64: rows a second, from 0 */
+	OPTION_COUNT,				/* int64: a whole number of rows from 0 */
 	OPTION_TIMES,				/* int64: a whole number from 0 */
+	OPTION_FRACTION,			/* double from 0 to 1; its preset is in percent */
 	OPTION_WORKERS,				/* int64: a whole number from 1 */
 	OPTION_SWITCH,				/* bool: true or false */
 	OPTION_NAMES,				/* List of char *: an array of strings */
@@ -74,6 +76,20 @@ static const OptionRule rules[] = {
 	"source columns to leave out"},
 	{"transforms", OPTION_EXPRESSIONS, PLACE(transforms), {0}, 0, "none",
 	"for a column, the expression over the source's columns that is loaded in its stead"},
+	{"deletes", OPTION_CHOICE, PLACE(deletes), {"ignore", "soft", "tombstone", "prune"}, 0, "ignore",
+	"how rows that are deleted at the source go: not at all, by a column that marks them, by a relation that lists their keys, or by comparing the keys of both sides"},
+	{"deleted_column", OPTION_TEXT, PLACE(deleted_column), {0}, 0, NULL,
+	"with deletes soft: the source column that marks a row, a boolean or a time that is not null, or a condition in parentheses"},
+	{"deleted_rows", OPTION_CHOICE, PLACE(deleted_rows), {"delete", "keep"}, 0, "delete",
+	"with deletes soft: whether a marked row is deleted from the target, or kept there with its mark"},
+	{"tombstone_source", OPTION_TEXT, PLACE(tombstone_source), {0}, 0, NULL,
+	"with deletes tombstone: the relation that lists the keys of deleted rows, beside the source"},
+	{"tombstone_watermark", OPTION_TEXT, PLACE(tombstone_watermark), {0}, 0, "deleted_at",
+	"with deletes tombstone: the watermark of that relation, a column or an expression in parentheses"},
+	{"max_delete_fraction", OPTION_FRACTION, PLACE(max_delete_fraction), {0}, 20, "0.2",
+	"the part of the target's rows, from 0 to 1, that a prune or a repair may delete; one that would delete more fails instead"},
+	{"on_conflict", OPTION_CHOICE, PLACE(on_conflict), {"source", "target", "report"}, 0, "source",
+	"whose version a repair keeps of a row that may have been changed at the target: the source's, the target's, or the target's with an event"},
 	{"reader", OPTION_CHOICE, PLACE(reader), {"copy", "relation"}, 0, "auto",
 	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
 	{"schema_change", OPTION_CHOICE, PLACE(schema_change), {"evolve", "fail"}, 0, "ignore",
@@ -90,6 +106,8 @@ static const OptionRule rules[] = {
 	{"first_load", OPTION_CHOICE, PLACE(first_load), {"direct", "batches"}, 0,
 		"direct; batches where batch_rows is set",
 	"how an empty target is filled where both ways are open: all at once and then its indexes, or in batches like any load"},
+	{"reject_limit", OPTION_COUNT, PLACE(reject_limit), {0}, 0, "0",
+	"rows that cannot be taken to put aside in incload.reject before the run fails"},
 	{"pre_sql", OPTION_TEXT, PLACE(pre_sql), {0}, 0, NULL,
 	"SQL to run here as the owner before the first row, in the transaction of the first batch"},
 	{"post_sql", OPTION_TEXT, PLACE(post_sql), {0}, 0, NULL,
@@ -113,7 +131,9 @@ static const char *const form_names[] = {
 	[OPTION_CHOICE] = "choice",
 	[OPTION_ROWS] = "integer",
 	[OPTION_RATE] = "integer",
+	[OPTION_COUNT] = "integer",
 	[OPTION_TIMES] = "integer",
+	[OPTION_FRACTION] = "number",
 	[OPTION_WORKERS] = "integer",
 	[OPTION_SWITCH] = "boolean",
 	[OPTION_NAMES] = "text[]",
@@ -234,6 +254,21 @@ parse_number(const OptionRule *rule, JsonbValue *value, int64 least, int64 most,
 	return number;
 }
 
+static double
+parse_fraction(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "a number from 0 to 1";
+	char	   *text = scalar_text(rule, value, wanted);
+	char	   *end;
+	double		number;
+
+	errno = 0;
+	number = strtod(text, &end);
+	if (errno != 0 || *end != '\0' || !(number >= 0 && number <= 1))
+		bad_value(rule, wanted);
+	return number;
+}
+
 /* milliseconds; months count 30 days and days 24 hours, as interval comparison does */
 static int64
 parse_duration(const OptionRule *rule, JsonbValue *value)
@@ -333,11 +368,17 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 		case OPTION_RATE:
 			*(int64 *) place = parse_number(rule, value, 0, INT_MAX, "a whole number of rows a second, 0 for no limit");
 			break;
+		case OPTION_COUNT:
+			*(int64 *) place = parse_number(rule, value, 0, INT_MAX, "a whole number of rows, 0 for none");
+			break;
 		case OPTION_WORKERS:
 			*(int64 *) place = parse_number(rule, value, 1, 64, "a whole number of workers from 1 to 64");
 			break;
 		case OPTION_TIMES:
 			*(int64 *) place = parse_number(rule, value, 0, 1000, "a whole number from 0 to 1000");
+			break;
+		case OPTION_FRACTION:
+			*(double *) place = parse_fraction(rule, value);
 			break;
 		case OPTION_SWITCH:
 			*(bool *) place = parse_switch(rule, value);
@@ -379,6 +420,8 @@ options_parse(Jsonb *json)
 			rules[i].form == OPTION_TIMES || rules[i].form == OPTION_WORKERS ||
 			rules[i].form == OPTION_DURATION)
 			*(int64 *) ((char *) options + rules[i].place) = rules[i].preset;
+		else if (rules[i].form == OPTION_FRACTION)
+			*(double *) ((char *) options + rules[i].place) = rules[i].preset / 100.0;
 	if (json == NULL)
 		return options;
 

@@ -333,17 +333,18 @@ settings_for(Remote *remote)
 	return sql;
 }
 
-/* the settings go first, without being waited for */
+/* the settings go first, without being waited for; after a COPY, questions go as those before it did */
 static void
 send_settings(Remote *remote)
 {
-	if (remote->settings_sent)
-		return;
 	if (remote->connection->is_opening)
 		(void) login_proceed(remote->connection, true);
-	remote->settings.sql = settings_for(remote);
+	if (!remote->settings_sent)
+		remote->settings.sql = settings_for(remote);
 	if (!PQenterPipelineMode(remote->connection->pg))
 		report_lost(remote, remote->settings.sql);
+	if (remote->settings_sent)
+		return;
 	send_question(remote, &remote->settings, find_statement(remote, remote->settings.sql, true));
 	remote->settings_sent = true;
 }
@@ -452,6 +453,16 @@ remote_version(Remote *remote)
 	require_open(remote, "");
 	send_settings(remote);
 	return PQserverVersion(remote->connection->pg);
+}
+
+int
+remote_encoding(Remote *remote)
+{
+	const char *name;
+
+	require_open(remote, "");
+	name = PQparameterStatus(remote->connection->pg, "server_encoding");
+	return name ? pg_char_to_encoding(name) : -1;
 }
 
 TextRows *

@@ -45,6 +45,9 @@ extern bool remote_ready(Remote *remote);
 /* the server's version, as 150004 */
 extern int	remote_version(Remote *remote);
 
+/* the encoding of its database; -1 for one that is not known here */
+extern int	remote_encoding(Remote *remote);
+
 /* gives the connection back, to be kept for the next use; must not throw */
 extern void remote_release(Remote *remote);
 

@@ -14,12 +14,6 @@
 #include "shape.h"
 #include "shape_columns.h"
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
-}
-
 /* the transform of a column; NULL for none */
 static const char *
 transform_of(const Job *job, const char *column)
@@ -94,6 +88,14 @@ columns_hint(const Job *job, List *columns)
 							   name, name));
 }
 
+/* are other rows taken for deleted, or otherwise? */
+static bool
+other_deletes(const JobOptions *old, const JobOptions *new)
+{
+	return old->deletes != new->deletes || old->deleted_rows != new->deleted_rows ||
+		!same_text(old->deleted_column, new->deleted_column);
+}
+
 /* the calls that apply the change to rows that are there */
 static char *
 replay_hint(const Job *old, const Job *new, List *columns)
@@ -105,7 +107,7 @@ replay_hint(const Job *old, const Job *new, List *columns)
 
 	if (other_filter)
 		return psprintf("SELECT incload_refresh(%s) applies it to all rows, and removes those that the filter no longer lets through.", name);
-	if (new->key == NIL || shares_name(columns, new->key) || (columns != NIL && new->options->only_newer) ||
+	if (new->key == NIL || other_deletes(old->options, new->options) || shares_name(columns, new->key) || (columns != NIL && new->options->only_newer) ||
 		(other_start && new->options->start_at == NULL))
 		return psprintf("SELECT incload_refresh(%s) applies it to all rows.", name);
 	if (!other_start)
@@ -124,7 +126,7 @@ replay_tell(const Job *old, const Job *new)
 	char	   *message;
 	char	   *hint;
 
-	if (columns == NIL && !loses_columns(old, new) &&
+	if (columns == NIL && !loses_columns(old, new) && !other_deletes(old->options, new->options) &&
 		same_text(old->options->filter, new->options->filter) &&
 		same_text(old->options->start_at, new->options->start_at))
 		return;

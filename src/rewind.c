@@ -60,6 +60,7 @@ incload_accept_source(PG_FUNCTION_ARGS)
 	}
 	forget_seen(row);
 	catalog_write_checkpoint(job->id, row);
+	catalog_forget_tombstones(job->id);
 	drift_forget(job->id);
 	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
 				  details);

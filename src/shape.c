@@ -27,6 +27,7 @@
 #include "names.h"
 #include "query.h"
 #include "shape.h"
+#include "shape_deleted.h"
 #include "shape_columns.h"
 #include "shape_watermark.h"
 #include "source.h"
@@ -433,12 +434,12 @@ key_cuts_ties(const Source *source, const Shape *shape, const Job *job)
 	return true;
 }
 
-static void
-build_desc(Shape *shape)
+void
+shape_build_desc(Shape *shape)
 {
 	bool		separate = shape->watermark && shape->watermark_position == shape->ncolumns;
 
-	shape->desc = CreateTemplateTupleDesc(shape->ncolumns + (separate ? 1 : 0));
+	shape->desc = CreateTemplateTupleDesc(shape->ncolumns + (separate ? 1 : 0) + (shape->deleted_expression ? 1 : 0));
 	shape->all_binary = true;
 	for (int i = 0; i < shape->ncolumns; i++)
 	{
@@ -454,6 +455,8 @@ build_desc(Shape *shape)
 						   shape->watermark->type, -1, 0);
 		TupleDescInitEntryCollation(shape->desc, shape->ncolumns + 1, shape->watermark->collation);
 	}
+	if (shape->deleted_expression)
+		TupleDescInitEntry(shape->desc, shape->deleted_position + 1, shape->deleted_name, BOOLOID, -1, 0);
 	compat_TupleDescFinalize(shape->desc);
 }
 
@@ -478,7 +481,8 @@ shape_build(Source *source, const Job *job)
 	foreach(lc, candidates)
 		if (match_target_column(job, target, lfirst(lc)))
 			columns = lappend(columns, lfirst(lc));
-	require_defaults(job, target, columns);
+	if (!job->reads_tombstones)
+		require_defaults(job, target, columns);
 	table_close(target, AccessShareLock);
 
 	if (columns == NIL)
@@ -499,6 +503,8 @@ shape_build(Source *source, const Job *job)
 		shape->key_is_portable = false;
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);
-	build_desc(shape);
+	shape->of_tombstones = job->reads_tombstones;
+	shape_add_deleted(job, shape);
+	shape_build_desc(shape);
 	return shape;
 }

@@ -81,7 +81,9 @@ struct Source
 	int64		bytes_read;		/* sent by the source since connect */
 	bool		is_postgres;	/* ask() reaches the server that holds the rows */
 	bool		is_local;		/* the rows are in this database */
+	bool		puts_aside;		/* the stage has a place for rows that cannot be staged; set before open */
 	bool		may_lock;		/* the relation can be locked there, by who reads it */
+	const struct Source *beside;	/* of another relation there, which the queries name, too; NULL: none */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
 	bool		zone_is_asked;	/* what follows is known */

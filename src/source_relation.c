@@ -29,7 +29,9 @@
 #include "compat.h"
 #include "kept_plan.h"
 #include "names.h"
+#include "reject.h"
 #include "source.h"
+#include "text_row.h"
 
 typedef struct RelationSource RelationSource;
 
@@ -176,16 +178,14 @@ prepare_conversion(RelationSource *self, TupleDesc from)
 	self->convert = ExecBuildProjectionInfo(targets, econtext, slot, NULL, from);
 }
 
+/* converts a row and puts it into the stage */
 static bool
-receive_row(TupleTableSlot *slot, DestReceiver *dest)
+take_row(RelationSource *self, Stage *stage, TupleTableSlot *slot)
 {
-	RowReceiver *receiver = (RowReceiver *) dest;
-	RelationSource *self = receiver->source;
 	ExprContext *econtext = GetPerTupleExprContext(self->estate);
 	MemoryContext old;
 	bool		taken;
 
-	ResetExprContext(econtext);
 	if (self->convert)
 	{
 		econtext->ecxt_scantuple = slot;
@@ -195,8 +195,65 @@ receive_row(TupleTableSlot *slot, DestReceiver *dest)
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	self->base.bytes_read += heap_compute_data_size(self->shape->desc, slot->tts_values,
 													slot->tts_isnull);
-	taken = stage_put(receiver->stage, slot->tts_values, slot->tts_isnull);
+	taken = stage_put(stage, slot->tts_values, slot->tts_isnull);
 	MemoryContextSwitchTo(old);
+	return taken;
+}
+
+/* Taking: a row that may be put aside */
+typedef struct Taking
+{
+	RelationSource *source;
+	Stage	   *stage;
+	TupleTableSlot *slot;
+	bool		taken;
+} Taking;
+
+static void
+take_doubtful(void *arg)
+{
+	Taking	   *taking = arg;
+
+	taking->taken = take_row(taking->source, taking->stage, taking->slot);
+}
+
+/* the same where a row can be bad: that is put aside */
+static bool
+take_or_reject(RelationSource *self, Stage *stage, TupleTableSlot *slot)
+{
+	Taking		taking = {self, stage, slot};
+	MemoryContext old = MemoryContextSwitchTo(GetPerTupleExprContext(self->estate)->ecxt_per_tuple_memory);
+	ErrorData  *error = reject_try(take_doubtful, &taking, NULL);
+
+	if (error && stage_is_full(stage))
+		/* the next batch reads it again */
+		taking.taken = false;
+	else if (error)
+	{
+		slot_getallattrs(slot);
+		reject_unstaged(stage->rejects, text_row_print(slot->tts_tupleDescriptor, slot->tts_values, slot->tts_isnull),
+						true, error);
+		stage->nrejected++;
+		taking.taken = true;
+	}
+	MemoryContextSwitchTo(old);
+	return taking.taken;
+}
+
+static bool
+receive_row(TupleTableSlot *slot, DestReceiver *dest)
+{
+	RowReceiver *receiver = (RowReceiver *) dest;
+	RelationSource *self = receiver->source;
+	Stage	   *stage = receiver->stage;
+	bool		taken;
+
+	ResetExprContext(GetPerTupleExprContext(self->estate));
+	slot_getallattrs(slot);
+	if (stage->rejects && (self->convert || stage_refuses(stage, slot->tts_isnull)))
+		taken = take_or_reject(self, stage, slot);
+	else
+		taken = take_row(self, stage, slot);
 	receiver->is_full = !taken;
 	return taken;
 }

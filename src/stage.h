@@ -18,6 +18,7 @@
 #define STAGE_NAME "incload_stage"
 
 struct NewHeap;
+struct Rejects;
 
 typedef struct Stage
 {
@@ -26,13 +27,16 @@ typedef struct Stage
 	NullWatermark null_watermark;
 	int64		batch_rows;		/* a batch is full from here on; 0: never */
 	bool		cut_at_key;		/* a batch may end inside a tie; else it goes on to its end */
+	struct Rejects *rejects;	/* where a reader puts rows that cannot be staged; NULL: they are an ERROR */
 	struct NewHeap *heap;		/* rows pass through into it and are not kept; NULL: they are kept */
 
 	/* the batch */
 	MemoryContext context;
 	Tuplestorestate *rows;
 	int64		nrows;			/* rows in it now */
+	int64		nmarked;		/* of those, rows that are marked as deleted; a heap does not get them */
 	int64		nsuperseded;	/* rows that gave way to a newer one of the same key */
+	int64		nrejected;		/* rows that were read and could not be staged */
 
 	/* what was put in so far, over all batches */
 	bool		has_last;		/* whether the last row put in had a watermark */
@@ -67,14 +71,29 @@ extern void stage_forget_carried(Stage *stage);
  */
 extern bool stage_put(Stage *stage, Datum *values, bool *nulls);
 
+/* would a row with NULLs there be an ERROR? */
+extern bool stage_refuses(const Stage *stage, const bool *nulls);
+
+/* is a batch full that could end before any row? */
+extern bool stage_is_full(const Stage *stage);
+
 /* keeps of each key the row that was read last */
 extern void stage_reduce(Stage *stage);
+
+/* fills the batch with what a query of incload's own returns, in the shape of its rows */
+extern void stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment);
 
 /* puts the rows that were kept into a new heap */
 extern void stage_pour(Stage *stage, struct NewHeap *heap);
 
 /* what makes a statement see the rows as STAGE_NAME */
 extern QueryEnvironment *stage_environment(Stage *stage);
+
+/* the same under another name, beside other relations */
+extern void stage_show(Stage *stage, const char *name, QueryEnvironment *environment);
+
+/* keeps of the rows those that a SELECT of all their columns returns; how many are gone */
+extern int64 stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment);
 
 /* lets the rows go; before a commit */
 extern void stage_end_batch(Stage *stage);

@@ -84,3 +84,12 @@ trouble_end(Trouble *trouble)
 	Assert(error_context_stack == &trouble->callback);
 	error_context_stack = trouble->callback.previous;
 }
+
+bool
+trouble_said(const char *detail)
+{
+	for (ErrorContextCallback *callback = error_context_stack; callback; callback = callback->previous)
+		if (callback->callback == add_what_lacks && strcmp(((Trouble *) callback->arg)->detail, detail) == 0)
+			return true;
+	return false;
+}

@@ -24,4 +24,7 @@ typedef struct Trouble
 extern void trouble_begin(Trouble *trouble, const char *detail, const char *hint);
 extern void trouble_end(Trouble *trouble);
 
+/* is this the detail of a stretch that is open, and no error's own? */
+extern bool trouble_said(const char *detail);
+
 #endif							/* INCLOAD_TROUBLE_H */
