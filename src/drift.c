@@ -317,7 +317,7 @@ static void
 tell(const Job *job, const RunRecord *record, const Drift *drift, const char *reason)
 {
 	const char *effect = drift->kind == DRIFT_NEW ? "it is not loaded"
-		: drift->kind == DRIFT_GONE ? "it is left out, and what target has in it stays"
+		: drift->kind == DRIFT_GONE ? "it is left out, and what the target has in it stays"
 		: drift->sql != NIL || drift->obstacle ? "values may not fit" : "its values fit as before";
 	const char *hint = NULL;
 

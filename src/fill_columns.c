@@ -196,7 +196,7 @@ static void
 apply(const Job *job, const Shape *shape, Stage *stage, RunRecord *record)
 {
 	ApplyCounts *counts = &record->counts;
-	uint64		differing;
+	int64		differing = -1;
 	ExecuteCounts done;
 
 	record->rows_read = stage->nrows;
@@ -204,20 +204,19 @@ apply(const Job *job, const Shape *shape, Stage *stage, RunRecord *record)
 	counts->superseded = stage->nsuperseded;
 	if (stage->nrows == 0)
 		return;
-	differing = execute_statement(differing_statement(job, shape), stage_environment(stage), NULL).processed;
-	if ((int64) differing > stage->nrows)
+	if (merge_may_suppress(job->target, false))
+		differing = execute_statement(differing_statement(job, shape), stage_environment(stage), NULL).processed;
+	done = execute_statement(fill_statement(job, shape), stage_environment(stage), NULL);
+	if ((int64) done.merge_updated > stage->nrows)
 		ereport(ERROR,
 				(errcode(ERRCODE_CARDINALITY_VIOLATION),
 				 errmsg("the key of job \"%s\" is not unique in target %s", job->name, job->target_name),
-				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target would be updated.",
-						   stage->nrows, differing),
+				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target have their keys.",
+						   stage->nrows, done.merge_updated),
 				 errhint("Remove the duplicates, and create a unique index on the key.")));
-	if (differing > 0)
-	{
-		done = execute_statement(fill_statement(job, shape), stage_environment(stage), NULL);
-		counts->updated = done.merge_updated;
-		counts->suppressed = Max((int64) differing - (int64) done.merge_updated, 0);
-	}
+	counts->updated = done.merge_updated;
+	if (differing >= 0)
+		counts->suppressed = Max(differing - counts->updated, 0);
 	counts->unchanged = stage->nrows - counts->updated - counts->suppressed;
 	record->batches = 1;
 }

@@ -215,9 +215,8 @@ differing_statement(const Job *job, const Shape *shape)
 					merge_update_condition(job, shape, "t", "s"));
 }
 
-/* can a trigger keep a row of the target from being updated, or deleted? */
-static bool
-may_suppress(Oid target, bool deletes)
+bool
+merge_may_suppress(Oid target, bool deletes)
 {
 	List	   *tables = find_all_inheritors(target, AccessShareLock, NULL);
 	bool		found = false;
@@ -389,7 +388,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	ExecuteCounts done;
 
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
-		may_suppress(job->target, false))
+		merge_may_suppress(job->target, false))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
 	done = merge_or_replace(job, shape, mode, lead, environment);
 
@@ -447,7 +446,7 @@ may_suppress_deletes(const Job *job)
 	bool		has_policies = rel->rd_rel->relrowsecurity;
 
 	table_close(rel, AccessShareLock);
-	return has_policies || may_suppress(job->target, true);
+	return has_policies || merge_may_suppress(job->target, true);
 }
 
 void

@@ -83,6 +83,9 @@ extern void merge_delete(const Job *job, const Shape *shape, Stage *stage, const
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
 
+/* can a trigger keep a row of the target from being updated, or deleted? */
+extern bool merge_may_suppress(Oid target, bool deletes);
+
 /* how many rows the target has */
 extern int64 merge_count(const Job *job);
 
