@@ -352,13 +352,12 @@ swap_in(Run *run)
 }
 
 static void
-apply_batch(Run *run)
+apply_rows(Run *run)
 {
 	const Job  *job = run->job;
 	ApplyMode	mode = merge_mode(job, run->shape);
 	bool		prune = false;
 
-	run->record->rows_read += run->stage->nrows + run->stage->nrejected;
 	if (run->heap)
 	{
 		swap_in(run);
@@ -375,6 +374,40 @@ apply_batch(Run *run)
 		}
 	}
 	merge_apply(job, run->shape, run->stage, mode, prune, &run->record->counts);
+}
+
+/*
+ * A refresh makes the target equal to the source, and most tables may shrink. A
+ * source that has no rows at all is more likely the wrong one.
+ */
+static void
+apply_refresh(Run *run)
+{
+	const Job  *job = run->job;
+	bool		is_empty = run->stage->nrows == run->stage->nmarked && run->stage->nrejected == 0;
+	int64		before = 0;
+	int64		most = -1;
+
+	if (is_empty || options_has(job->options_json, "max_delete_fraction"))
+	{
+		before = merge_count(job);
+		most = prune_limit(job, before);
+	}
+	apply_rows(run);
+	run->stop.code = "prune_refused";
+	if (most >= 0 && before - merge_count(job) > most)
+		prune_refuse(job, most);
+	run->stop.code = NULL;
+}
+
+static void
+apply_batch(Run *run)
+{
+	run->record->rows_read += run->stage->nrows + run->stage->nrejected;
+	if (run->is_full)
+		apply_refresh(run);
+	else
+		apply_rows(run);
 }
 
 /* what was put aside is on record with the batch, and what it has made obsolete is not */

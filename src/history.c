@@ -308,12 +308,15 @@ history_prune(int64 minutes, int limit)
 	pruned = catalog_query("DELETE FROM incload.run_store WHERE run_id IN (SELECT u.run_id FROM incload.run_store u"
 						   " WHERE u.started_at < now() - $1::bigint * interval '1 minute' AND u.status <> 'running'"
 						   " AND (u.run_id < (SELECT max(s.run_id) FROM incload.run_store s"
-						   "   WHERE s.job_id = u.job_id AND s.status = 'succeeded')"
+						   "   WHERE s.job_id = u.job_id AND s.status = 'succeeded' AND s.kind IN ('incremental', 'full'))"
 						   "  OR NOT EXISTS (SELECT FROM incload.job_store j WHERE j.job_id = u.job_id))"
 						   " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	pruned += catalog_query("DELETE FROM incload.batch_window_store WHERE window_id IN (SELECT w.window_id"
 							" FROM incload.batch_window_store w WHERE w.state <> 'pending'"
 							" AND w.finished_at < now() - $1::bigint * interval '1 minute'"
+							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
+	pruned += catalog_query("DELETE FROM incload.reconcile_store WHERE run_id IN (SELECT c.run_id"
+							" FROM incload.reconcile_store c WHERE c.at < now() - $1::bigint * interval '1 minute'"
 							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	return pruned + catalog_query("DELETE FROM incload.event_store WHERE event_id IN (SELECT e.event_id"
 								  " FROM incload.event_store e WHERE e.at < now() - $1::bigint * interval '1 minute'"

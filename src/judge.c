@@ -17,6 +17,7 @@
 #include "execute.h"
 #include "judge.h"
 #include "names.h"
+#include "prune.h"
 #include "query.h"
 #include "shape_rows.h"
 
@@ -200,20 +201,6 @@ read_rows(Judge *judge, List *list, char **number)
 	return stage;
 }
 
-static void
-refuse_deletes(const Judge *judge)
-{
-	const Job  *job = judge->ranges->job;
-
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("job \"%s\" would delete more rows of target %s than the option \"max_delete_fraction\" allows",
-					job->name, job->target_name),
-			 errdetail("More than " INT64_FORMAT " rows are no longer at source %s.", judge->most_deletes, job->source_name),
-			 errhint("See that the source is the right one and whole. If it is: SELECT incload_alter_job(%s, options => '{\"max_delete_fraction\": 1}').",
-					 quote_literal_cstr(job->name))));
-}
-
 /* what is invented goes first: it may have a unique value that a missing row has */
 static void
 mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
@@ -253,7 +240,7 @@ judge_some(Judge *judge, List *list)
 
 	(void) execute_statement(difference_statement(judge, list, number), stage_environment(stage), &found.dest);
 	if (judge->deletes && judge->most_deletes >= 0 && judge->extra > judge->most_deletes)
-		refuse_deletes(judge);
+		prune_refuse(judge->ranges->job, judge->most_deletes);
 	mend(judge, list, stage, number, judge->extra - extra);
 	stage_end_batch(stage);
 	MemoryContextSwitchTo(old);

@@ -8,15 +8,34 @@
  */
 #include "postgres.h"
 
+#include "utils/builtins.h"
+
 #include "compat.h"
 #include "judge.h"
 #include "prune.h"
-#include "reconcile.h"
 
 void
 prune_require_possible(const Job *job, const Shape *shape)
 {
 	scope_require_known(job, scope_of(job, shape), "a prune");
+}
+
+int64
+prune_limit(const Job *job, int64 target_rows)
+{
+	return job->options->max_delete_fraction >= 1 ? -1 : (int64) (job->options->max_delete_fraction * target_rows);
+}
+
+void
+prune_refuse(const Job *job, int64 most)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("job \"%s\" would delete more rows of target %s than the option \"max_delete_fraction\" allows",
+					job->name, job->target_name),
+			 errdetail("More than " INT64_FORMAT " rows are no longer at source %s.", most, job->source_name),
+			 errhint("See that the source is the right one and whole. If it is: SELECT incload_alter_job(%s, options => '{\"max_delete_fraction\": 1}').",
+					 quote_literal_cstr(job->name))));
 }
 
 static Ranges *
@@ -42,7 +61,7 @@ prune_target(Run *run)
 	list = ranges_differing(judge.ranges, all);
 	foreach(lc, all)
 		target_rows += ((Range *) lfirst(lc))->target_rows;
-	judge.most_deletes = reconcile_most_deletes(run->job, target_rows);
+	judge.most_deletes = prune_limit(run->job, target_rows);
 	run->stop.code = "prune_refused";
 	judge_ranges(&judge, ranges_narrowed(judge.ranges, list));
 	run->stop.code = NULL;

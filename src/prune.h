@@ -19,6 +19,12 @@ extern void prune_target(Run *run);
 /* an ERROR (0A000) where rows of the target do not tell whether the job is about them */
 extern void prune_require_possible(const Job *job, const Shape *shape);
 
+/* so many rows of those that the target has may be deleted; -1: any number */
+extern int64 prune_limit(const Job *job, int64 target_rows);
+
+/* 55000: more rows are to be deleted than may be */
+extern void prune_refuse(const Job *job, int64 most);
+
 /* the first question to the source, for incload_explain */
 extern char *prune_question(const Job *job, Source *source, const Shape *shape);
 

@@ -20,6 +20,7 @@
 #include "compat.h"
 #include "horizon.h"
 #include "names.h"
+#include "prune.h"
 #include "reconcile.h"
 #include "role.h"
 #include "run.h"
@@ -96,12 +97,6 @@ reconcile_set_pending(Judge *judge, const Window *next)
 	judge->pending = condition ? psprintf("COALESCE((%s), false)", condition) : "true";
 	if (next->mark != 0 && ranges->source->with_xmin)
 		judge->news = query_written_since(ranges->source, next->mark);
-}
-
-int64
-reconcile_most_deletes(const Job *job, int64 target_rows)
-{
-	return job->options->max_delete_fraction >= 1 ? -1 : (int64) (job->options->max_delete_fraction * target_rows);
 }
 
 /* has it ever loaded what could be compared? */
@@ -185,7 +180,7 @@ set_rights(Reconciliation *self)
 	judge->order = self->run->shape->key_is_unique ? READ_ANY_ORDER : READ_BY_WATERMARK;
 	judge->result = self->rsinfo ? self->rsinfo->setResult : NULL;
 	judge->result_desc = self->rsinfo ? self->rsinfo->setDesc : NULL;
-	judge->most_deletes = reconcile_most_deletes(job, self->target_rows);
+	judge->most_deletes = prune_limit(job, self->target_rows);
 	if (!self->repair)
 		return;
 	judge->inserts = true;

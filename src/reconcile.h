@@ -22,7 +22,4 @@ extern void reconcile_run(Run *run);
  */
 extern void reconcile_set_pending(Judge *judge, const Window *next);
 
-/* so many rows of those that the target has may be deleted; -1: any number */
-extern int64 reconcile_most_deletes(const Job *job, int64 target_rows);
-
 #endif							/* INCLOAD_RECONCILE_H */

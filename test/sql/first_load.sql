@@ -370,7 +370,7 @@ SELECT * FROM on_whole;
 ROLLBACK;
 SELECT differ('src', 'whole'), * FROM on_whole;
 -- to nothing, and from nothing
-SELECT job FROM incload_alter_job('fl_swap', options => '{"filter": "false"}');
+SELECT job FROM incload_alter_job('fl_swap', options => '{"filter": "false", "max_delete_fraction": 1}');
 SELECT * FROM run('fl_swap');
 SELECT * FROM on_whole;
 SELECT job FROM incload_alter_job('fl_swap', options => '{"filter": null}');

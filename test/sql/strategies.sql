@@ -129,8 +129,9 @@ SELECT * FROM run('s_merge');
 (TABLE src EXCEPT TABLE merged) UNION ALL (TABLE merged EXCEPT TABLE src);
 SELECT * FROM run('s_merge');
 SELECT * FROM run('s_merge', refresh => true);
--- an empty source empties the target
+-- an empty source empties the target where that is allowed
 BEGIN;
+SELECT job FROM incload_alter_job('s_merge', options => '{"max_delete_fraction": 1}');
 DELETE FROM src;
 SELECT * FROM run('s_merge');
 SELECT count(*) FROM merged;
@@ -146,6 +147,7 @@ DELETE FROM src WHERE id = 10;
 SELECT * FROM run('s_truncate');
 (TABLE src EXCEPT TABLE truncated) UNION ALL (TABLE truncated EXCEPT TABLE src);
 BEGIN;
+SELECT job FROM incload_alter_job('s_truncate', options => '{"max_delete_fraction": 1}');
 DELETE FROM src;
 SELECT * FROM run('s_truncate');
 SELECT count(*) FROM truncated;

@@ -71,6 +71,27 @@ is(as_loader($target, q{SELECT count(*) FROM dw.scoped}), '145', 'and deletes no
 $source->start;
 fails_with($target, 'loader', q{SELECT incload_create_job('unscoped', 'src.scoped', 'dw.unscoped', 'upsert', 'updated_at', '{id}', options => '{"deletes": "prune", "exclude": ["region"], "filter": "region = ''eu''"}')}, '0A000', qr/a prune cannot tell which rows of target .* job "unscoped" is about.*HINT:  Load the columns/s, 'a filter that the target cannot tell of is refused');
 
+# a full refresh of an empty source, by each way that there is
+$source->safe_psql('postgres', q{CREATE TABLE whole (id int PRIMARY KEY, v text); INSERT INTO whole SELECT i, 'v' FROM generate_series(1, 500) i});
+foreign_table($target, 'whole');
+foreach my $mode (qw(merge truncate swap))
+{
+	as_loader($target, qq{SELECT incload_create_job('whole_$mode', 'src.whole', 'dw.whole_$mode', 'full', key => '{id}', options => '{"full_refresh_mode": "$mode"}'); SELECT incload_run('whole_$mode')});
+}
+as_loader($target, q{SELECT incload_create_job('whole_some', 'src.whole', 'dw.whole_some', 'full', key => '{id}', options => '{"max_delete_fraction": 0.1}'); SELECT incload_run('whole_some')});
+$source->safe_psql('postgres', q{DELETE FROM whole WHERE id <= 100});
+is(as_loader($target, q{SELECT rows_pruned FROM incload_run('whole_merge')}), '100', 'a refresh follows a source that shrinks');
+fails_with($target, 'loader', q{SELECT incload_run('whole_some')}, '55000', qr/max_delete_fraction/, 'but where the option says otherwise');
+$source->safe_psql('postgres', q{DELETE FROM whole});
+foreach my $mode (qw(merge truncate swap))
+{
+	fails_with($target, 'loader', qq{SELECT incload_run('whole_$mode')}, '55000', qr/job "whole_$mode" would delete more rows.*HINT:  See that the source/s, "$mode: a source without a row is refused");
+}
+fails_with($target, 'loader', q{SELECT incload_refresh('scoped')}, '55000', qr/max_delete/, 'so it is by incload_refresh') if $source->safe_psql('postgres', q{DELETE FROM scoped RETURNING 1}) ne '';
+is(as_loader($target, q{SELECT (SELECT count(*) FROM dw.whole_merge), (SELECT count(*) FROM dw.whole_truncate), (SELECT count(*) FROM dw.whole_swap), (SELECT count(*) FROM dw.whole_some)}), '400|500|500|500', 'every target is whole');
+as_loader($target, q{SELECT incload_alter_job('whole_swap', options => '{"max_delete_fraction": 1}')});
+is(as_loader($target, q{SELECT rows_pruned FROM incload_run('whole_swap')}), '500', 'and is emptied where that is allowed');
+
 # other keys: several columns, text, numeric; other types on each side; a partitioned target
 $source->safe_psql('postgres', q{
 	CREATE TABLE keyed (tenant int, code text, n numeric, f real, d timestamp, ts timestamptz, j json, b bytea, arr int[], updated_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (tenant, code));
