@@ -101,6 +101,13 @@ COMMENT ON COLUMN incload.schedule_store.planned_at IS 'the time of the schedule
 COMMENT ON COLUMN incload.schedule_store.next_run_at IS 'when its run may start: a little later, or at its retry';
 COMMENT ON COLUMN incload.schedule_store.failures IS 'failures in a row by lasting faults';
 
+CREATE TABLE incload.reconcile_schedule_store (
+    job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    anchor  timestamptz NOT NULL,
+    next_at timestamptz NOT NULL
+);
+COMMENT ON TABLE incload.reconcile_schedule_store IS 'incload: when each job with the option reconcile_schedule is compared next; read it through incload.status';
+
 CREATE TABLE incload.run_store (
     run_id          bigint PRIMARY KEY,
     job_id          bigint NOT NULL,
@@ -217,6 +224,7 @@ SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.tombstone_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schema_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.reconcile_schedule_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.reject_id_seq', '');
@@ -343,8 +351,10 @@ SELECT j.job,
             THEN 'the session or the server ended during the run'
             WHEN e.status NOT IN ('succeeded', 'running')
             THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
-       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects
+       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
+       CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
 FROM incload.job_store j
+LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
 LEFT JOIN incload.checkpoint_store c USING (job_id)
 LEFT JOIN incload.schedule_store a USING (job_id)
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
@@ -374,6 +384,7 @@ COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful ru
 COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
 COMMENT ON COLUMN incload.status.rejects IS 'rows that were put aside and wait in incload.reject';
+COMMENT ON COLUMN incload.status.next_reconcile IS 'when source and target are compared next, by the option reconcile_schedule';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
 
 CREATE VIEW incload.batch_window WITH (security_barrier) AS

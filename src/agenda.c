@@ -208,9 +208,8 @@ agenda_retry_at(const Job *job, int attempt)
 									   (int64) (ms * (0.75 + pg_prng_double(&pg_global_prng_state) / 2)));
 }
 
-/* days and months are those of the owner's time zone, whoever counts them */
-static void
-enter_zone_of(const Job *job)
+void
+agenda_enter_zone_of(const Job *job)
 {
 	const char *params[1] = {job->owner_name};
 	TextRows   *rows;
@@ -234,7 +233,7 @@ plan_next(const Job *job, const char *anchor, const char *planned, const char **
 	TimestampTz next;
 
 	if (schedule_goes_by_days(schedule))
-		enter_zone_of(job);
+		agenda_enter_zone_of(job);
 	next = schedule_next(schedule, instant_parse(anchor),
 						 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
 	AtEOXact_GUC(false, nest_level);

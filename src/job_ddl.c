@@ -26,6 +26,7 @@
 #include "job.h"
 #include "job_trial.h"
 #include "names.h"
+#include "reconcile_agenda.h"
 #include "replay.h"
 #include "role.h"
 #include "run.h"
@@ -189,6 +190,8 @@ incload_create_job(PG_FUNCTION_ARGS)
 	agenda_require_order(job);
 	if (job->schedule)
 		agenda_enter(job);
+	if (job->options->reconcile_schedule)
+		reconcile_agenda_enter(job);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
 											   strategy_name(job->strategy)), NULL);
@@ -332,6 +335,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	agenda_require_order(job);
 	if (!same_text(old->schedule, job->schedule))
 		agenda_enter(job);
+	if (!same_text(old->options->reconcile_schedule, job->options->reconcile_schedule))
+		reconcile_agenda_enter(job);
 	if (changes_tombstones(old->options, job->options))
 		catalog_forget_tombstones(job->id);
 	if (changes_reading(old, job))

@@ -22,6 +22,7 @@
 #include "names.h"
 #include "prune.h"
 #include "query.h"
+#include "reconcile_agenda.h"
 #include "role.h"
 #include "shape.h"
 #include "source.h"
@@ -162,6 +163,7 @@ check_combination(const Job *job)
 	check_strategy(job);
 	check_keyless(job);
 	deletes_check_options(job);
+	reconcile_agenda_check(job);
 	if (job->options->watermark_fallback && job->options->null_watermark != NULL_WATERMARK_DEFAULT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

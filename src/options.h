@@ -114,6 +114,8 @@ typedef struct JobOptions
 	char	   *tombstone_watermark;
 	double		max_delete_fraction;
 	int			on_conflict;
+	char	   *reconcile_schedule;
+	bool		reconcile_repair;
 	int			reader;
 	int			schema_change;
 	int64		batch_rows;

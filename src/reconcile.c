@@ -364,6 +364,14 @@ reconcile_body(Run *run, void *argument)
 	role_leave(&bracket);
 }
 
+void
+reconcile_run(Run *run)
+{
+	Reconciliation self = {.mode = MODE_HASH, .repair = run->job->options->reconcile_repair};
+
+	reconcile_body(run, &self);
+}
+
 PG_FUNCTION_INFO_V1(incload_reconcile);
 
 /*

@@ -13,6 +13,9 @@
 /* may incload_reconcile be used for this job? An ERROR (55000, 0A000) where it may not. */
 extern void reconcile_require_possible(const Job *job);
 
+/* compares a job by hash, as its options want it, and mends what differs if they do */
+extern void reconcile_run(Run *run);
+
 /*
  * What the next run reads anyway, and what was written at the source since the last one,
  * as SQL over the source's columns; NULL: nothing tells of the latter.
