@@ -183,7 +183,9 @@ shape_note_gone(Source *source, const Job *job, const SourceFacts *facts)
 		const char *role = name_in_list(job->key, name) ? "key"
 			: job->strategy != STRATEGY_FULL && job->watermark && strcmp(job->watermark, name) == 0 ? "watermark"
 			: job->options->watermark_fallback && strcmp(job->options->watermark_fallback, name) == 0
-			? "option \"watermark_fallback\"" : NULL;
+			? "option \"watermark_fallback\""
+			: job->options->deleted_column && strcmp(job->options->deleted_column, name) == 0
+			? "option \"deleted_column\"" : NULL;
 
 		if (role)
 			ereport(ERROR,

@@ -108,6 +108,14 @@ SELECT job FROM incload_alter_job('r_log', options => '{"filter": "id > 2"}');
 UPDATE versions_copy SET v = 'spoilt';
 SELECT rows_read, rows_updated, rows_superseded FROM incload_fill_columns('r_versions', '{v}');
 SELECT id, v FROM versions_copy ORDER BY id;
+-- a row that is marked as deleted at the source is filled like any other; that it goes is a run's affair
+CREATE TABLE marked AS SELECT id, 'x' AS v, NULL::timestamptz AS deleted_at, updated_at FROM people;
+SELECT job FROM incload_create_job('r_soft', 'replay.marked', 'replay.marked_copy', 'upsert', 'updated_at', '{id}',
+	options => '{"deletes": "soft", "deleted_column": "deleted_at"}');
+SELECT rows_inserted FROM incload_run('r_soft');
+UPDATE marked SET v = 'y', deleted_at = CASE WHEN id = 1 THEN updated_at END;
+SELECT rows_read, rows_updated, rows_unchanged FROM incload_fill_columns('r_soft', '{v}');
+SELECT v, count(*), min(id) FROM marked_copy GROUP BY v ORDER BY v;
 -- columns that the target computes
 ALTER TABLE xmin_copy DROP COLUMN age, ADD age int GENERATED ALWAYS AS (id * 2) STORED;
 SELECT incload_fill_columns('r_xmin', '{age}');
