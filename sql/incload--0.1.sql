@@ -68,6 +68,22 @@ CREATE TABLE incload.checkpoint_store (
 );
 COMMENT ON TABLE incload.checkpoint_store IS 'incload: how far each job is loaded; read it through incload.checkpoint';
 
+-- the same for tombstones: there is a row once some were looked for
+CREATE TABLE incload.tombstone_store (LIKE incload.checkpoint_store INCLUDING ALL,
+    FOREIGN KEY (job_id) REFERENCES incload.job_store ON DELETE CASCADE);
+COMMENT ON TABLE incload.tombstone_store IS 'incload: how far the tombstones of each job are read; read it through incload.tombstone';
+
+CREATE TABLE incload.schema_store (
+    job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    columns json NOT NULL,
+    omitted json NOT NULL DEFAULT '[]',
+    absent  json NOT NULL DEFAULT '[]'
+);
+COMMENT ON TABLE incload.schema_store IS 'incload: the columns of each job''s source as its last run saw them; what is not so any more is the event schema_changed';
+COMMENT ON COLUMN incload.schema_store.columns IS 'names and types, as the server that holds the source has them';
+COMMENT ON COLUMN incload.schema_store.omitted IS 'columns here that the job would load, and for which the target has no place, or the source no values';
+COMMENT ON COLUMN incload.schema_store.absent IS 'columns that the foreign table has not, by their names there';
+
 CREATE TABLE incload.schedule_store (
     job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
     anchor      timestamptz NOT NULL,
@@ -85,12 +101,19 @@ COMMENT ON COLUMN incload.schedule_store.planned_at IS 'the time of the schedule
 COMMENT ON COLUMN incload.schedule_store.next_run_at IS 'when its run may start: a little later, or at its retry';
 COMMENT ON COLUMN incload.schedule_store.failures IS 'failures in a row by lasting faults';
 
+CREATE TABLE incload.reconcile_schedule_store (
+    job_id  bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    anchor  timestamptz NOT NULL,
+    next_at timestamptz NOT NULL
+);
+COMMENT ON TABLE incload.reconcile_schedule_store IS 'incload: when each job with the option reconcile_schedule is compared next; read it through incload.status';
+
 CREATE TABLE incload.run_store (
     run_id          bigint PRIMARY KEY,
     job_id          bigint NOT NULL,
     job             text COLLATE "C" NOT NULL,
     owner           name NOT NULL,
-    kind            text NOT NULL CHECK (kind IN ('incremental', 'full', 'backfill', 'retry')),
+    kind            text NOT NULL CHECK (kind IN ('incremental', 'full', 'backfill', 'retry', 'reconcile')),
     status          text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'cancelled', 'skipped')),
     trigger         text NOT NULL,
     started_at      timestamptz NOT NULL,
@@ -159,6 +182,26 @@ CREATE INDEX reject_store_job_idx ON incload.reject_store (job_id);
 CREATE INDEX reject_store_key_idx ON incload.reject_store (job_id, jsonb_hash_extended(key, 0));
 COMMENT ON TABLE incload.reject_store IS 'incload: rows that could not be taken; read it through incload.reject';
 
+CREATE TABLE incload.reconcile_store (
+    run_id           bigint PRIMARY KEY,
+    job_id           bigint NOT NULL,
+    job              text COLLATE "C" NOT NULL,
+    owner            name NOT NULL,
+    at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    mode             text NOT NULL CHECK (mode IN ('count', 'hash', 'rows')),
+    source_rows      bigint NOT NULL,
+    target_rows      bigint NOT NULL,
+    ranges           integer NOT NULL,
+    ranges_differing integer NOT NULL,
+    rows_missing     bigint NOT NULL,
+    rows_extra       bigint NOT NULL,
+    rows_changed     bigint NOT NULL,
+    rows_conflicting bigint NOT NULL,
+    rows_repaired    bigint NOT NULL
+);
+CREATE INDEX reconcile_store_job_idx ON incload.reconcile_store (job_id, run_id DESC);
+COMMENT ON TABLE incload.reconcile_store IS 'incload: what incload_reconcile has found; read it through incload.reconcile';
+
 CREATE TABLE incload.event_store (
     event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -178,7 +221,10 @@ SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.job_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.checkpoint_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.tombstone_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.schema_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.schedule_store', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.reconcile_schedule_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.window_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.batch_window_store', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.reject_id_seq', '');
@@ -214,6 +260,16 @@ COMMENT ON COLUMN incload.checkpoint.fallback_bound IS 'the same for the option 
 COMMENT ON COLUMN incload.checkpoint.mark IS 'each transaction of the source below this xid8 was over at the last run; for the watermark xmin, the checkpoint itself';
 COMMENT ON COLUMN incload.checkpoint.seen IS 'how far the last run read; below it, rows whose transaction is older than mark are not sent again';
 
+CREATE VIEW incload.tombstone WITH (security_barrier) AS
+SELECT t.job_id, j.job, t.bound, t.bound_side, t.noted_bounds, t.guarantee, t.held_back_by, t.epoch, t.seen, t.mark,
+       t.loaded_to, t.bound_type, t.updated_at
+FROM incload.tombstone_store t
+JOIN incload.job_store j USING (job_id)
+WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.tombstone IS 'how far the tombstones of each job are read, with the columns of incload.checkpoint; committed with the rows that they deleted';
+
 CREATE VIEW incload.run WITH (security_barrier) AS
 SELECT u.run_id, u.job, u.kind, u.status, u.trigger, u.started_at, u.finished_at,
        u.watermark_from, u.watermark_to, u.rows_read, u.rows_inserted,
@@ -226,6 +282,7 @@ WHERE u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.run IS 'the history of runs: what each read and did, and how it ended';
 COMMENT ON COLUMN incload.run.rows_read IS 'rows that the source sent = inserted + updated + unchanged + deleted + superseded + suppressed + rejected';
+COMMENT ON COLUMN incload.run.rows_deleted IS 'target rows that were deleted, as the source marks them or lists their keys';
 COMMENT ON COLUMN incload.run.rows_superseded IS 'rows read of which a newer one with the same key came in the same batch';
 COMMENT ON COLUMN incload.run.rows_suppressed IS 'rows that a trigger of the target kept from being written';
 COMMENT ON COLUMN incload.run.rows_pruned IS 'target rows that a full refresh removed as the source no longer has them; not part of rows_read';
@@ -243,6 +300,23 @@ COMMENT ON COLUMN incload.reject.run_id IS 'the run that met the row last';
 COMMENT ON COLUMN incload.reject.key IS 'the key in it, as text; NULL for a job without a key';
 COMMENT ON COLUMN incload.reject.row IS 'its values by the target''s columns, as text';
 COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in this database''s encoding stand in it as \xNN';
+
+CREATE VIEW incload.reconcile WITH (security_barrier) AS
+SELECT c.run_id, c.job, c.at, c.mode, c.source_rows, c.target_rows, c.rows_missing, c.rows_extra, c.rows_changed,
+       c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
+FROM incload.reconcile_store c
+WHERE c.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.reconcile IS 'what each call of incload_reconcile has compared and found';
+COMMENT ON COLUMN incload.reconcile.source_rows IS 'rows of the source that the job is about, as they were counted';
+COMMENT ON COLUMN incload.reconcile.rows_missing IS 'rows that the source has and the target has not';
+COMMENT ON COLUMN incload.reconcile.rows_extra IS 'rows that the target has and the source has not';
+COMMENT ON COLUMN incload.reconcile.rows_changed IS 'rows that both have, and that are not the same';
+COMMENT ON COLUMN incload.reconcile.rows_conflicting IS 'of the changed ones, those that were not written at the source since the last run: they may have been changed at the target';
+COMMENT ON COLUMN incload.reconcile.rows_repaired IS 'rows that were inserted, updated and deleted at the target';
+COMMENT ON COLUMN incload.reconcile.ranges IS 'ranges of the key that were compared by checksum or by count';
+COMMENT ON COLUMN incload.reconcile.ranges_differing IS 'by mode count, those whose counts differ';
 
 CREATE VIEW incload.event WITH (security_barrier) AS
 SELECT e.event_id, e.at, e.job, e.run_id, e.severity, e.code, e.message, e.details
@@ -277,15 +351,17 @@ SELECT j.job,
             THEN 'the session or the server ended during the run'
             WHEN e.status NOT IN ('succeeded', 'running')
             THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
-       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects
+       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
+       CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
 FROM incload.job_store j
+LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
 LEFT JOIN incload.checkpoint_store c USING (job_id)
 LEFT JOIN incload.schedule_store a USING (job_id)
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind NOT IN ('backfill', 'retry')
+                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
                    ORDER BY u.run_id DESC LIMIT 1) s ON true
 LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind NOT IN ('backfill', 'retry')
+                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
                    ORDER BY u.run_id DESC LIMIT 1) e ON true
 LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
                    FROM pg_catalog.pg_locks k
@@ -308,6 +384,7 @@ COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful ru
 COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
 COMMENT ON COLUMN incload.status.rejects IS 'rows that were put aside and wait in incload.reject';
+COMMENT ON COLUMN incload.status.next_reconcile IS 'when source and target are compared next, by the option reconcile_schedule';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
 
 CREATE VIEW incload.batch_window WITH (security_barrier) AS
@@ -371,7 +448,7 @@ COMMENT ON VIEW incload.worker IS 'the background workers of the server: launche
 COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, idle (waiting for the next one), stopping';
 COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
 
-GRANT SELECT ON incload.job, incload.checkpoint, incload.run, incload.reject, incload.event, incload.status,
+GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.reject, incload.reconcile, incload.event, incload.status,
     incload.worker, incload.batch_window, incload.progress TO PUBLIC;
 
 /*
@@ -454,6 +531,12 @@ AS 'MODULE_PATHNAME', 'incload_explain';
 COMMENT ON FUNCTION incload_explain(text) IS
 'the SQL that the next run will run at the source and here, step by step, with plans';
 
+CREATE FUNCTION incload_source_sql(job text)
+RETURNS SETOF text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_source_sql';
+COMMENT ON FUNCTION incload_source_sql(text) IS
+'what to create at the source, one statement a row: an index on the watermark, a trigger that sets it, a table of tombstones';
+
 CREATE FUNCTION incload_preview(job text, max_rows integer DEFAULT 10,
     OUT action text, OUT key jsonb, OUT new_row jsonb, OUT old_row jsonb)
 RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
@@ -484,6 +567,12 @@ RETURNS bigint LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_backfill';
 COMMENT ON FUNCTION incload_backfill(text, text, text, text) IS
 'read a range of the source again, window by window, in workers; without a range, go on with what the last one has left';
+
+CREATE FUNCTION incload_fill_columns(job text, columns text[])
+RETURNS incload.run LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_fill_columns';
+COMMENT ON FUNCTION incload_fill_columns(text, text[]) IS
+'give rows that the target has the source''s values of these columns, in one transaction; no row is inserted';
 
 CREATE FUNCTION incload_cancel(job text)
 RETURNS boolean LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
@@ -516,3 +605,10 @@ RETURNS record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_retry_rejects';
 COMMENT ON FUNCTION incload_retry_rejects(text) IS
 'load the rows that were put aside, as far as they can be taken by now; those leave incload.reject';
+
+CREATE FUNCTION incload_reconcile(job text, mode text DEFAULT 'hash', repair boolean DEFAULT false,
+    OUT difference text, OUT key jsonb, OUT columns text[], OUT source_rows bigint, OUT target_rows bigint, OUT action text)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_reconcile';
+COMMENT ON FUNCTION incload_reconcile(text, text, boolean) IS
+'compare source and target by count, hash or rows: a row for each difference, and with repair what became of it';

@@ -164,7 +164,7 @@ static const char due_query[] =
 "   LEFT JOIN incload.job_store p ON p.job = n.name"
 "   LEFT JOIN incload.schedule_store ps ON ps.job_id = p.job_id"
 "   LEFT JOIN LATERAL (SELECT u.status FROM incload.run_store u"
-"    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind NOT IN ('backfill', 'retry')"
+"    WHERE u.job_id = p.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')"
 "    AND u.started_at > coalesce(s.last_run_at, '-infinity')"
 "    ORDER BY u.run_id DESC LIMIT 1) r ON ps.job_id IS NULL) v) d ON j.options ? 'depends_on'"
 " WHERE s.next_run_at <= now() + $3::bigint * interval '1 ms' AND j.enabled AND s.job_id NOT IN (SELECT b.job_id FROM busy b)"
@@ -208,9 +208,8 @@ agenda_retry_at(const Job *job, int attempt)
 									   (int64) (ms * (0.75 + pg_prng_double(&pg_global_prng_state) / 2)));
 }
 
-/* days and months are those of the owner's time zone, whoever counts them */
-static void
-enter_zone_of(const Job *job)
+void
+agenda_enter_zone_of(const Job *job)
 {
 	const char *params[1] = {job->owner_name};
 	TextRows   *rows;
@@ -234,7 +233,7 @@ plan_next(const Job *job, const char *anchor, const char *planned, const char **
 	TimestampTz next;
 
 	if (schedule_goes_by_days(schedule))
-		enter_zone_of(job);
+		agenda_enter_zone_of(job);
 	next = schedule_next(schedule, instant_parse(anchor),
 						 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
 	AtEOXact_GUC(false, nest_level);

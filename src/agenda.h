@@ -26,6 +26,7 @@ typedef struct DueJob
 	TimestampTz at;				/* the same */
 	int64		window_id;		/* that a runner had when it ended; 0: none is known */
 	bool		is_backfill;	/* it has windows to load, and is on no agenda for that */
+	bool		is_reconcile;	/* it is to be compared, see reconcile_agenda.h */
 	char	   *skip;			/* why its run is left out; NULL: it is not */
 } DueJob;
 
@@ -47,6 +48,9 @@ extern void agenda_enter(const Job *job);
 
 /* an error where the jobs that it depends on do not exist, are somebody else's, or depend on it in turn */
 extern void agenda_require_order(const Job *job);
+
+/* days and months are those of the owner's time zone, whoever counts them; until a nest level of settings ends */
+extern void agenda_enter_zone_of(const Job *job);
 
 /* a job that was resumed: nothing is held against it */
 extern void agenda_forgive(int64 job_id);

@@ -17,11 +17,15 @@
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
+#include "deletes.h"
+#include "drift.h"
 #include "merge.h"
 #include "names.h"
+#include "prune.h"
 #include "role.h"
 #include "split.h"
 #include "target.h"
+#include "tombstone.h"
 #include "trouble.h"
 
 static const char row_hint[] =
@@ -35,15 +39,15 @@ check_hint(const Job *job)
 }
 
 /* the options lock_timeout and source_timezone for what is done here; there, the copy reader sets them */
-static void
-enter_owner(Run *run, RoleBracket *bracket)
+void
+batch_enter_owner(const Job *job, RoleBracket *bracket)
 {
-	role_fire_deferred(run->job->owner);
-	role_enter_owner(bracket, run->job->owner, run->job->search_path);
-	if (run->job->options->lock_timeout > 0)
-		role_set("lock_timeout", psprintf(INT64_FORMAT, run->job->options->lock_timeout));
-	if (run->job->options->source_timezone)
-		role_set("TimeZone", run->job->options->source_timezone);
+	role_fire_deferred(job->owner);
+	role_enter_owner(bracket, job->owner, job->search_path);
+	if (job->options->lock_timeout > 0)
+		role_set("lock_timeout", psprintf(INT64_FORMAT, job->options->lock_timeout));
+	if (job->options->source_timezone)
+		role_set("TimeZone", job->options->source_timezone);
 }
 
 static void
@@ -223,13 +227,20 @@ prepare(Run *run)
 	if (!run->is_full)
 		target_require_same(run->job);
 	run->stop.code = NULL;
+	/* the end of a run is no time to find out that they are gone */
+	if (run->job->options->deletes == DELETES_TOMBSTONE)
+		(void) relation_require_source(run->job->options->tombstone_source);
 	run->source = source_connect(run->job, run->context);
 	plan_ahead(run);
 	if (!source_foresee(run->source))
 	{
+		drift_foresee(run->source, run->job);
 		shape_foresee(run->source, run->job);
 		horizon_foresee(run->source, run->job);
 	}
+	/* windows of a backfill are loaded side by side, and change nothing but rows */
+	if (run->piece == NULL)
+		drift_follow(run->source, run->job, run->record, &run->stop);
 	run->shape = shape_build(run->source, run->job);
 	/* windows of a backfill are loaded side by side, and leave it alone */
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, run->piece == NULL);
@@ -335,6 +346,8 @@ swap_in(Run *run)
 		counts->superseded += run->stage->nsuperseded;
 		stage_pour(run->stage, run->heap);
 	}
+	/* rows that are marked as deleted are not put in, and it has none of them */
+	counts->unchanged += run->stage->nmarked;
 	counts->inserted += new_heap_swap(run->heap, run->fill.way == FILL_FIRST_LOAD);
 }
 
@@ -389,11 +402,13 @@ run_report_batch(const Run *run, bool is_last)
 	}
 	ereport(NOTICE,
 			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
-					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s",
+					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s%s",
 					run->job->name, record->batches, record->rows_read - run->committed_read,
 					record->counts.inserted - run->committed.inserted,
 					record->counts.updated - run->committed.updated,
 					record->counts.unchanged - run->committed.unchanged,
+					deletes_from_target(run->job)
+					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->committed.deleted) : "",
 					record->counts.rejected == run->committed.rejected ? ""
 					: psprintf(", " INT64_FORMAT " rejected", record->counts.rejected - run->committed.rejected),
 					record->watermark_to ? ", to " : "",
@@ -428,7 +443,7 @@ run_batch(Run *run)
 	Trouble		trouble;
 
 	show_activity(run);
-	enter_owner(run, &bracket);
+	batch_enter_owner(job, &bracket);
 	if (is_first)
 		prepare(run);
 	else
@@ -462,6 +477,10 @@ run_batch(Run *run)
 	if (run->retry)
 		retry_settle(run->retry, job, run->shape);
 	stage_end_batch(run->stage);
+	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
+		tombstones_apply(run);
+	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
+		prune_target(run);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
 	/* whatever the owner's SQL has set */

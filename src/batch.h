@@ -16,6 +16,7 @@
 #include "query.h"
 #include "reject.h"
 #include "retry.h"
+#include "role.h"
 #include "shape.h"
 #include "source.h"
 #include "stage.h"
@@ -67,6 +68,9 @@ typedef struct Run
  * and plans. False when it was the last one.
  */
 extern bool run_batch(Run *run);
+
+/* begins to act as the job's owner, with the settings that the job's options make */
+extern void batch_enter_owner(const Job *job, RoleBracket *bracket);
 
 /* tells of a batch by a NOTICE, once it is committed and before it counts as such */
 extern void run_report_batch(const Run *run, bool is_last);

@@ -140,9 +140,8 @@ catalog_job_row(int64 job_id)
 	return catalog_query_row("SELECT j FROM incload.job j WHERE j.job_id = $1::bigint", 1, params);
 }
 
-/* text form of a list of names, and back */
-static char *
-names_to_array(List *names)
+char *
+catalog_names_to_array(List *names)
 {
 	Datum	   *elements = palloc(sizeof(Datum) * Max(list_length(names), 1));
 	int			n = 0;
@@ -158,8 +157,8 @@ names_to_array(List *names)
 																 false, TYPALIGN_INT)));
 }
 
-static List *
-names_from_array(const char *array)
+List *
+catalog_names_from_array(const char *array)
 {
 	List	   *names = NIL;
 	Oid			function;
@@ -204,7 +203,7 @@ find_job(const char *query, const char *param)
 	job->target_name = v[4];
 	job->strategy = strategy_parse(v[5]);
 	job->watermark = v[6];
-	job->key = names_from_array(v[7]);
+	job->key = catalog_names_from_array(v[7]);
 	job->options_json = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(v[8])));
 	job->options = options_parse(job->options_json);
 	job->search_path = v[9];
@@ -264,7 +263,7 @@ job_params(const Job *job, const char **params)
 	params[7] = role_database_identity();
 	params[8] = strategy_name(job->strategy);
 	params[9] = job->watermark;
-	params[10] = names_to_array(job->key);
+	params[10] = catalog_names_to_array(job->key);
 	params[11] = JsonbToCString(NULL, &job->options_json->root, VARSIZE(job->options_json));
 	params[12] = job->search_path;
 	params[13] = job->schedule;
@@ -333,81 +332,6 @@ catalog_delete_job(int64 job_id)
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 }
 
-static const char select_checkpoint[] =
-"SELECT bound, bound_side, tie_key, noted_bounds, guarantee, held_back_by, epoch, seen,"
-" seen_tie_key, seen_null, mark, definition_hash, loaded_to, fallback_bound, fallback_side,"
-" fallback_noted, bound_type, relations FROM incload.checkpoint_store WHERE job_id = $1::bigint";
-
-static const char update_checkpoint[] =
-"UPDATE incload.checkpoint_store SET bound = $2, bound_side = $3,"
-" tie_key = $4::text[], noted_bounds = $5::jsonb, guarantee = $6,"
-" held_back_by = $7, epoch = $8, seen = $9, seen_tie_key = $10::text[],"
-" seen_null = $11::boolean, mark = $12::xid8, definition_hash = $13,"
-" loaded_to = $14, fallback_bound = $15, fallback_side = $16,"
-" fallback_noted = $17::jsonb, bound_type = $18, relations = $19, updated_at = clock_timestamp() WHERE job_id = $1::bigint";
-
-void
-catalog_prepare_checkpoint(bool to_write)
-{
-	if (to_write)
-		catalog_prepare(update_checkpoint, 19);
-	else
-		catalog_prepare(psprintf("%s FOR UPDATE", select_checkpoint), 1);
-}
-
-CheckpointRow *
-catalog_read_checkpoint(int64 job_id, bool for_update)
-{
-	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
-	CheckpointRow *row = palloc0(sizeof(CheckpointRow));
-	TextRows   *rows;
-	char	  **v;
-
-	rows = catalog_query(for_update ? psprintf("%s FOR UPDATE", select_checkpoint)
-						 : select_checkpoint, 1, params);
-	if (rows->nrows == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the job was dropped while it was about to run"),
-				 errdetail("Its checkpoint is gone."),
-				 errhint("SELECT job FROM incload.job lists the jobs.")));
-	v = rows->value[0];
-	row->bound = v[0];
-	row->bound_side = v[1];
-	row->tie_key = names_from_array(v[2]);
-	row->noted_bounds = v[3];
-	row->guarantee = v[4];
-	row->held_back_by = v[5];
-	row->epoch = v[6];
-	row->seen = v[7];
-	row->seen_tie_key = names_from_array(v[8]);
-	row->seen_null = v[9][0] == 't';
-	row->mark = v[10];
-	row->definition_hash = v[11];
-	row->loaded_to = v[12];
-	row->fallback_bound = v[13];
-	row->fallback_side = v[14];
-	row->fallback_noted = v[15];
-	row->bound_type = v[16];
-	row->relations = v[17];
-	return row;
-}
-
-void
-catalog_write_checkpoint(int64 job_id, const CheckpointRow *row)
-{
-	const char *params[19] = {
-		psprintf(INT64_FORMAT, job_id), row->bound, row->bound_side,
-		row->tie_key ? names_to_array(row->tie_key) : NULL,
-		row->noted_bounds, row->guarantee, row->held_back_by, row->epoch, row->seen,
-		row->seen_tie_key ? names_to_array(row->seen_tie_key) : NULL,
-		row->seen_null ? "t" : "f", row->mark, row->definition_hash, row->loaded_to,
-		row->fallback_bound, row->fallback_side, row->fallback_noted, row->bound_type, row->relations
-	};
-
-	catalog_query(update_checkpoint, 19, params);
-}
-
 TextRows *
 catalog_lasting_stop(int64 job_id)
 {
@@ -422,12 +346,15 @@ catalog_lasting_stop(int64 job_id)
 	return rows->nrows > 0 ? rows : NULL;
 }
 
-void
-catalog_reset_checkpoint(int64 job_id)
+bool
+catalog_omits_column(int64 job_id, const char *column, bool by_name)
 {
-	CheckpointRow nothing = {.noted_bounds = "[]", .fallback_noted = "[]"};
+	const char *params[3] = {catalog_number(job_id), column, by_name ? "t" : "f"};
 
-	catalog_write_checkpoint(job_id, &nothing);
+	return catalog_query("SELECT FROM incload.schema_store WHERE job_id = $1::bigint"
+						 " AND $2 NOT IN (SELECT json_array_elements_text(omitted))"
+						 " AND $2 NOT IN (SELECT json_array_elements_text(absent))"
+						 " AND (NOT $3::boolean OR columns->$2 IS NOT NULL)", 3, params)->nrows == 0;
 }
 
 char *
@@ -507,7 +434,7 @@ catalog_has_history(int64 job_id)
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	return catalog_query("SELECT FROM incload.run_store WHERE job_id = $1::bigint AND status = 'succeeded'"
-						 " AND kind NOT IN ('backfill', 'retry') LIMIT 1", 1, params)->nrows > 0;
+						 " AND kind IN ('incremental', 'full') LIMIT 1", 1, params)->nrows > 0;
 }
 
 TimestampTz
@@ -530,6 +457,15 @@ catalog_event(const Job *job, const char *code, const char *message, const char 
 	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, details)"
 				  " VALUES ($1::bigint, $2, $3::name, 'info', $4, $5,"
 				  " jsonb_build_object('by', $7) || $6::jsonb)", 7, params);
+}
+
+void
+catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message)
+{
+	const char *params[6] = {catalog_number(job->id), job->name, job->owner_name, code, message, catalog_number(run_id)};
+
+	catalog_query("INSERT INTO incload.event_store (job_id, job, owner, severity, code, message, run_id)"
+				  " VALUES ($1::bigint, $2, $3::name, 'ticket', $4, $5, $6::bigint)", 6, params);
 }
 
 void

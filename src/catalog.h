@@ -40,6 +40,10 @@ typedef struct CheckpointRow
 /* statement with text parameters, each cast where it is used; NULL is SQL null; see kept_plan.h */
 extern TextRows *catalog_query(const char *sql, int nparams, const char *const *params);
 
+/* a list of names (char *) as a parameter, and back */
+extern char *catalog_names_to_array(List *names);
+extern List *catalog_names_from_array(const char *array);
+
 /* a number as a parameter of these */
 extern char *catalog_number(int64 value);
 
@@ -81,11 +85,24 @@ extern CheckpointRow *catalog_read_checkpoint(int64 job_id, bool for_update);
 extern void catalog_prepare_checkpoint(bool to_write);
 extern void catalog_write_checkpoint(int64 job_id, const CheckpointRow *row);
 
+/* the same for how far a job's tombstones are read, of which nothing is known at first; see tombstone.h */
+extern CheckpointRow *catalog_read_tombstones(int64 job_id, bool for_update);
+extern void catalog_write_tombstones(int64 job_id, const CheckpointRow *row);
+
+/* all of them are read again: each is about a key that the source is asked for */
+extern void catalog_forget_tombstones(int64 job_id);
+
 /*
  * What a job was stopped for by a stop that lasts (history.h) and about which nobody has decided
  * since, as the error had it, with when that was; NULL: nothing.
  */
 extern TextRows *catalog_lasting_stop(int64 job_id);
+
+/*
+ * Is it known that the job cannot load this column of its source (drift.c), or is nothing known
+ * yet? With "by_name", columns are known by their names here, and one that is not is as good as omitted.
+ */
+extern bool catalog_omits_column(int64 job_id, const char *column, bool by_name);
 
 /* takes the checkpoint back to nothing: everything is read again */
 extern void catalog_reset_checkpoint(int64 job_id);
@@ -113,6 +130,9 @@ extern void catalog_event(const Job *job, const char *code, const char *message,
 
 /* names and their texts, one after the other, as details of an event */
 extern char *catalog_details(int n, const char *const *names_and_texts);
+
+/* a ticket about a run */
+extern void catalog_ticket(const Job *job, int64 run_id, const char *code, const char *message);
 
 /* what somebody has to look at now */
 extern void catalog_page(const Job *job, const char *code, const char *message);

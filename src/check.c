@@ -203,11 +203,13 @@ examine(Check *check)
 	if (attempt(check, reach_source, "source_unreachable") &&
 		attempt(check, check_watermark, "source_unreachable") &&
 		attempt(check, check_source_key, "source_unreachable") &&
+		attempt(check, check_schema, "source_unreachable") &&
 		attempt(check, build_shape, "job_cannot_run"))
 	{
 		attempt(check, check_types, "job_cannot_run");
 		attempt(check, check_swap, "job_cannot_run");
 		attempt(check, check_reading, "job_cannot_run");
+		attempt(check, check_deletes, "job_cannot_run");
 	}
 	if (check->source)
 		source_release(check->source);

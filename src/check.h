@@ -38,7 +38,17 @@ extern void check_add(Check *check, const char *severity, const char *code,
 /* the rules about the source's columns and reading; need facts, the last a shape */
 extern void check_watermark(Check *check);
 extern void check_source_key(Check *check);
+extern void check_schema(Check *check);
 extern void check_reading(Check *check);
+
+/* does an index at the source begin with the watermark? "column" is NULL for an expression */
+extern bool check_watermark_is_indexed(Check *check, const SourceColumn *column);
+
+/* does the watermark stay as it is when its row changes? */
+extern bool check_watermark_stays(Check *check, SourceColumn *column);
+
+/* the rules about rows that are deleted at the source; need a shape */
+extern void check_deletes(Check *check);
 
 /* the rules about the target; the last two need a shape */
 extern void check_target_key(Check *check);

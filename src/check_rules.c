@@ -87,6 +87,12 @@ expression_leads_index(Check *check, const char *expression)
 	return false;
 }
 
+bool
+check_watermark_is_indexed(Check *check, const SourceColumn *column)
+{
+	return column ? column->leads_index : expression_leads_index(check, check->job->watermark);
+}
+
 static void
 check_watermark_index(Check *check, SourceColumn *column)
 {
@@ -94,7 +100,7 @@ check_watermark_index(Check *check, SourceColumn *column)
 
 	if (!facts_takes_index(check->facts))
 		return;
-	if (column ? column->leads_index : expression_leads_index(check, watermark))
+	if (check_watermark_is_indexed(check, column))
 		return;
 	check_add(check, "warning", "watermark_no_index",
 			  psprintf("no index of source %s begins with watermark %s: each run scans the whole table; run this at the source",
@@ -156,9 +162,8 @@ updated_column(Check *check)
 	return NULL;
 }
 
-/* does the watermark stay as it is when its row changes? */
-static bool
-stays_when_updated(Check *check, SourceColumn *column)
+bool
+check_watermark_stays(Check *check, SourceColumn *column)
 {
 	List	   *primary_key = facts_primary_key(check->facts);
 
@@ -177,7 +182,7 @@ check_strategy(Check *check, SourceColumn *column)
 	const Job  *job = check->job;
 	const char *name = quote_literal_cstr(job->name);
 
-	if (job->strategy == STRATEGY_UPSERT && stays_when_updated(check, column))
+	if (job->strategy == STRATEGY_UPSERT && check_watermark_stays(check, column))
 	{
 		const char *better = updated_column(check);
 

@@ -93,7 +93,8 @@ same_reading(const char *was_type, const WatermarkType *type)
 Checkpoint *
 checkpoint_read(int64 job_id, const Shape *shape, bool for_update)
 {
-	CheckpointRow *row = catalog_read_checkpoint(job_id, for_update);
+	CheckpointRow *row = shape->of_tombstones ? catalog_read_tombstones(job_id, for_update)
+		: catalog_read_checkpoint(job_id, for_update);
 	Checkpoint *checkpoint = palloc0(sizeof(Checkpoint));
 	const WatermarkType *type = shape->watermark;
 
@@ -180,5 +181,8 @@ checkpoint_write(const Checkpoint *checkpoint, const Shape *shape)
 	row.seen_null = checkpoint->seen_null;
 	row.definition_hash = (char *) checkpoint->definition_hash;
 	row.loaded_to = checkpoint->loaded_to;
-	catalog_write_checkpoint(checkpoint->job_id, &row);
+	if (shape->of_tombstones)
+		catalog_write_tombstones(checkpoint->job_id, &row);
+	else
+		catalog_write_checkpoint(checkpoint->job_id, &row);
 }

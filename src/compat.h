@@ -166,4 +166,17 @@
 #define compat_interval_is_infinite(interval) false
 #endif
 
+/* 16 tells by a context of errors, and not by a result, that there is no such type */
+#if PG_VERSION_NUM >= 160000
+#include "nodes/miscnodes.h"
+#define compat_parse_type(text, type, typmod) \
+	do { \
+		ErrorSaveContext no_such_type = {T_ErrorSaveContext}; \
+		if (!parseTypeString(text, type, typmod, (Node *) &no_such_type)) \
+			*(type) = InvalidOid; \
+	} while (0)
+#else
+#define compat_parse_type(text, type, typmod) parseTypeString(text, type, typmod, true)
+#endif
+
 #endif							/* INCLOAD_COMPAT_H */

@@ -127,7 +127,7 @@ encoding_of(const CopyStream *self)
 }
 
 CopyStream *
-copy_stream_open(Remote *remote, const char *sql, const char *lock, const Shape *shape,
+copy_stream_open(Remote *remote, const char *sql, const char *lock, const Guard *guard, const Shape *shape,
 				 Oid relation, bool puts_aside, MemoryContext context)
 {
 	CopyStream *self = MemoryContextAllocZero(context, sizeof(CopyStream));
@@ -145,7 +145,7 @@ copy_stream_open(Remote *remote, const char *sql, const char *lock, const Shape 
 		MemoryContextSwitchTo(old);
 	}
 	remote_copy_start(remote, psprintf("COPY (%s) TO STDOUT (FORMAT %s%s)", sql, format_of(self),
-									   encoding_of(self)), lock);
+									   encoding_of(self)), lock, guard);
 	self->context = context;
 	self->row_context = AllocSetContextCreate(context, "incload row", ALLOCSET_DEFAULT_SIZES);
 	make_relation(self, shape, relation);

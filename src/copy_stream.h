@@ -14,11 +14,11 @@
 typedef struct CopyStream CopyStream;
 
 /*
- * Starts the COPY of a query over a connection, after locking what is named by "lock". The relation is the one that
+ * Starts the COPY of a query over a connection, after locking what is named by "lock" and asking the guard. The relation is the one that
  * messages name. All of it lives in "context"; the connection stays the caller's. Where rows
  * can be put aside, they come as text, and in the encoding that they have there.
  */
-extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const char *lock,
+extern CopyStream *copy_stream_open(Remote *remote, const char *sql, const char *lock, const Guard *guard,
 									const Shape *shape, Oid relation, bool puts_aside,
 									MemoryContext context);
 

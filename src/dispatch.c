@@ -26,6 +26,7 @@
 #include "dispatch.h"
 #include "history.h"
 #include "incload.h"
+#include "reconcile_agenda.h"
 #include "role.h"
 #include "run.h"
 #include "runner.h"
@@ -140,7 +141,7 @@ look_at_slots(void)
 		usage.runners++;
 		usage.working += slot_is_working(&slot);
 		usage.ours += slot_is_working(&slot) && slot.database == MyDatabaseId;
-		if (slot.database == MyDatabaseId && !slot.task.is_backfill && slot_is_working(&slot))
+		if (slot.database == MyDatabaseId && !slot.task.is_backfill && !slot.task.is_reconcile && slot_is_working(&slot))
 			appendStringInfo(&busy, "%s" INT64_FORMAT, busy.len ? "," : "", slot.task.job_id);
 	}
 	usage.busy = psprintf("{%s}", busy.data);
@@ -171,6 +172,8 @@ complain(const DueJob *due, RunnerStart start)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 due->is_backfill
 			 ? errmsg("a backfill of job \"%s\" has windows left, and no background worker can be had", due->name)
+			 : due->is_reconcile
+			 ? errmsg("job \"%s\" is to be reconciled, and no background worker can be had", due->name)
 			 : errmsg("job \"%s\" is due, and no background worker can be had", due->name),
 			 start == RUNNER_NO_WORKER
 			 ? errdetail("All of the server's worker processes are in use.")
@@ -188,6 +191,7 @@ remember(const DueJob *due, const SlotRef *ref, BackgroundWorkerHandle *handle)
 	started->due.attempt = due->attempt;
 	started->due.name = pstrdup(due->name);
 	started->due.is_backfill = due->is_backfill;
+	started->due.is_reconcile = due->is_reconcile;
 	if (due->next_run_at)
 		started->due.next_run_at = pstrdup(due->next_run_at);
 	started->ref = *ref;
@@ -279,7 +283,8 @@ settle_lost(const DueJob *due)
 	/* the windows of one that is gone are still in the ledger */
 	if (due->is_backfill)
 		backfill_lost(due->job_id, due->window_id);
-	else
+	/* the next time of a comparison is planned already */
+	else if (!due->is_reconcile)
 		agenda_settle_lost(due);
 	return true;
 }
@@ -289,7 +294,8 @@ static bool
 start_job(const DueJob *due, Usage *usage)
 {
 	Task		task = {.job_id = due->job_id, .attempt = due->attempt,
-		.is_scheduled = !due->is_backfill, .is_backfill = due->is_backfill};
+		.is_scheduled = !due->is_backfill && !due->is_reconcile, .is_backfill = due->is_backfill,
+		.is_reconcile = due->is_reconcile};
 	Oid			owner = get_role_oid(due->owner_name, true);
 	BackgroundWorkerHandle *handle = NULL;
 	MemoryContext old;
@@ -378,9 +384,9 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 	slot_note_waiting(waits_since);
 }
 
-/* how many runners load windows of a job's backfill */
+/* how many runners load windows of a job's backfill, or compare it */
 static int
-backfill_runners(int64 job_id)
+runners_of(int64 job_id, bool is_backfill)
 {
 	int			n = 0;
 
@@ -388,8 +394,8 @@ backfill_runners(int64 job_id)
 	{
 		Slot		slot = slot_read(i);
 
-		n += slot_is_working(&slot) && slot.database == MyDatabaseId && slot.task.is_backfill &&
-			slot.task.job_id == job_id;
+		n += slot_is_working(&slot) && slot.database == MyDatabaseId && slot.task.job_id == job_id &&
+			(is_backfill ? slot.task.is_backfill : slot.task.is_reconcile);
 	}
 	return n;
 }
@@ -409,9 +415,47 @@ start_backfills(Usage *usage)
 
 		if (guarded(settle_backfill, &due, true))
 			continue;
-		for (int n = backfill_runners(due.job_id); n < atoi(v[3]) && usage->working < most && usage->share == 0; n++)
+		for (int n = runners_of(due.job_id, true); n < atoi(v[3]) && usage->working < most && usage->share == 0; n++)
 			if (!start_job(&due, usage))
 				break;
+	}
+}
+
+/* a comparison for which no runner can ever be had: its job's runs say so, and it waits for its next time */
+static bool
+settle_reconcile(const DueJob *due)
+{
+	Job		   *job = catalog_find_job_by_id(due->job_id);
+	char	   *hint;
+	char	   *trouble = job ? owner_trouble(job, &hint) : NULL;
+
+	if (job && trouble == NULL)
+		return false;
+	if (job)
+	{
+		reconcile_agenda_begin(job);
+		catalog_event_once(job, "reconcile_failed", trouble, psprintf("job %s cannot be reconciled: %s; %s", job->name, trouble, hint));
+	}
+	return true;
+}
+
+/* comparisons that are due, likewise */
+static void
+start_reconciles(Usage *usage)
+{
+	TextRows   *rows = reconcile_agenda_due();
+	int			most = Max(incload_max_workers - 1, 1);
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		char	  **v = rows->value[r];
+		DueJob		due = {.job_id = strtoll(v[0], NULL, 10), .name = v[1], .owner_name = v[2],
+			.attempt = 1, .is_reconcile = true};
+
+		if (runners_of(due.job_id, false) > 0 || guarded(settle_reconcile, &due, true))
+			continue;
+		if (usage->working >= most || usage->share > 0 || !start_job(&due, usage))
+			break;
 	}
 }
 
@@ -452,7 +496,10 @@ dispatch_look(void)
 	usage = look_at_slots();
 	start_due_jobs(&usage, &next);
 	if (wants_backfills)
+	{
+		start_reconciles(&usage);
 		start_backfills(&usage);
+	}
 	wants_backfills = false;
 	/* who waits for a runner is started when one becomes free, which wakes us */
 	return queue == NIL && was_full ? GetCurrentTimestamp() : Min(next, next_fill);

@@ -15,10 +15,12 @@
 #include "utils/rel.h"
 
 #include "compat.h"
+#include "deletes.h"
 #include "execute.h"
 #include "facts.h"
 #include "names.h"
 #include "outlook.h"
+#include "prune.h"
 #include "role.h"
 
 /* Listing: the rows of incload_explain as they come */
@@ -127,6 +129,27 @@ list_apply(Listing *listing, const Outlook *outlook, double rows)
 	list_step(listing, "target", with_obstacle("apply", "no first load", outlook), sql, text);
 }
 
+/* how rows of the target go whose deletion was read; the shape is that of the rows that tell */
+static void
+list_deletion(Listing *listing, const Outlook *outlook, const Shape *shape, double rows)
+{
+	const Job  *job = outlook->job;
+	Outlook		telling = *outlook;
+	Stage	   *stage = stage_create(job, shape, 0, true, CurrentMemoryContext);
+	QueryEnvironment *environment = create_queryEnv();
+	const char *scope = deletes_scope(job, outlook->shape);
+	ApplyPlan	plan;
+	char	   *sql;
+
+	telling.shape = (Shape *) shape;
+	register_ENR(environment, pretend_rows(stage, rows));
+	plan = merge_delete_plan(job, shape, scope, rows, true, environment);
+	stage_end_batch(stage);
+	sql = merge_delete_statement(job, shape, scope, plan.lead);
+	list_step(listing, "target", "delete", sql,
+			  psprintf("Chosen: %s\n%s", plan_reason(&plan), plan_with_stage(&telling, sql, plan.lead, rows)));
+}
+
 /* all steps of a run, in the order in which it takes them */
 static void
 list_run(Listing *listing, const Outlook *outlook)
@@ -137,13 +160,13 @@ list_run(Listing *listing, const Outlook *outlook)
 	int			n = list_length(queries);
 	double		rows = 0;
 	char	   *sql;
+	char	   *plan;
 	ListCell   *lc;
 
 	list_step(listing, "target", "pre_sql", job->options->pre_sql, NULL);
 	foreach(lc, queries)
 	{
-		char	   *plan = facts_plan(outlook->source, lfirst(lc));
-
+		plan = facts_plan(outlook->source, lfirst(lc));
 		rows += facts_plan_rows(plan);
 		list_step(listing, is_remote ? "source" : "target",
 				  outlook->window.is_empty ? "read (not yet: no row is settled)"
@@ -160,12 +183,27 @@ list_run(Listing *listing, const Outlook *outlook)
 		sql = merge_prune_statement(job, outlook->shape);
 		list_step(listing, "target", "prune", sql, plan_with_stage(outlook, sql, LEAD_NONE, rows));
 	}
+	if (outlook->shape->deleted_expression && outlook->fill.way == FILL_APPLY)
+		list_deletion(listing, outlook, outlook->shape, rows);
 	if (outlook->fill.way == FILL_APPLY)
 		list_apply(listing, outlook, rows);
 	else
 		list_step(listing, "target", outlook->fill.way == FILL_FIRST_LOAD ? "first load"
 				  : with_obstacle("swap", "impossible", outlook),
 				  merge_fill_statement(job, outlook->shape), plan_of_new_heap(job));
+	if (outlook->tombstones)
+	{
+		sql = tombstones_query(outlook->tombstones, 0);
+		plan = facts_plan(outlook->tombstones->source, sql);
+		list_step(listing, is_remote ? "source" : "target", "read tombstones", sql, plan);
+		list_step(listing, "target", "ask for their keys", tombstones_question(outlook->tombstones, "..."), NULL);
+		list_deletion(listing, outlook, outlook->tombstones->shape, facts_plan_rows(plan));
+	}
+	if (job->options->deletes == DELETES_PRUNE)
+	{
+		sql = prune_question(job, outlook->source, outlook->shape);
+		list_step(listing, is_remote ? "source" : "target", "compare keys, for a prune", sql, facts_plan(outlook->source, sql));
+	}
 	list_step(listing, "target", "post_sql", job->options->post_sql, NULL);
 }
 
@@ -189,7 +227,7 @@ incload_explain(PG_FUNCTION_ARGS)
 	role_enter_owner(&bracket, job->owner, job->search_path);
 	outlook = outlook_open(job);
 	list_run(&listing, outlook);
-	source_release(outlook->source);
+	outlook_close(outlook);
 	role_leave(&bracket);
 	return (Datum) 0;
 }

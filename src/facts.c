@@ -10,17 +10,20 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "catalog/heap.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "foreign/foreign.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 #include "compat.h"
 #include "facts.h"
 #include "login.h"
 #include "names.h"
+#include "role.h"
 
 /*
  * One row a column. The kind and size of the relation come along, and its
@@ -58,7 +61,7 @@ static const char columns_query[] =
 " JOIN pg_catalog.pg_am m ON m.oid OPERATOR(pg_catalog.=) x.relam"
 " WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
 " AND i.indisvalid AND i.indisready AND i.indpred IS NULL),"
-" pg_catalog.has_table_privilege(a.attrelid, 'SELECT')"
+" pg_catalog.has_table_privilege(a.attrelid, 'SELECT'), a.atttypid, a.atttypmod, a.attcollation"
 " FROM pg_catalog.pg_attribute a"
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid"
 " WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass"
@@ -67,11 +70,10 @@ static const char columns_query[] =
 
 /*
  * The same in less, which is all that a run has to know, since planning takes
- * longer than executing: no types, no size, and of indexes only those that tell
- * rows apart. A column is counted if it may be. The detour is too long, too.
+ * longer than executing: no size, and of indexes only those that tell rows apart. A column is counted if it may be. The detour is too long, too.
  */
 #define OUTLINE_QUERY(nkeys, not_null) \
-"SELECT a.attname, NULL, " not_null "," \
+"SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), " not_null "," \
 " a.attidentity OPERATOR(pg_catalog.<>) '' OR a.atthasdef, a.attnum, c.relkind, -1," \
 " c.relhassubclass AND c.relkind OPERATOR(pg_catalog.=) 'r'," \
 " (SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', '-', i.indisprimary, true," \
@@ -80,7 +82,7 @@ static const char columns_query[] =
 " FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
 " AND i.indisunique AND i.indimmediate AND i.indexprs IS NULL" \
 " AND i.indisvalid AND i.indisready AND i.indpred IS NULL)," \
-" pg_catalog.has_table_privilege(a.attrelid, 'SELECT')" \
+" pg_catalog.has_table_privilege(a.attrelid, 'SELECT'), a.atttypid, a.atttypmod, a.attcollation" \
 " FROM pg_catalog.pg_attribute a" \
 " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) a.attrelid" \
 " WHERE a.attrelid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass" \
@@ -115,7 +117,10 @@ local_columns(Source *source)
 	Relation	rel = relation_open(source->job->source, AccessShareLock);
 	TupleDesc	desc = RelationGetDescr(rel);
 	List	   *columns = NIL;
+	int			nest_level = NewGUCNestLevel();
 
+	/* types are called as another server would call them */
+	role_set("search_path", "pg_catalog, pg_temp");
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
@@ -127,9 +132,13 @@ local_columns(Source *source)
 		column->name = pstrdup(NameStr(att->attname));
 		column->remote_name = remote_name(source, att);
 		column->type_name = format_type_with_typemod(att->atttypid, att->atttypmod);
+		column->type = att->atttypid;
+		column->typmod = att->atttypmod;
+		column->collation = att->attcollation;
 		column->not_null = att->attnotnull;
 		columns = lappend(columns, column);
 	}
+	AtEOXact_GUC(false, nest_level);
 	relation_close(rel, AccessShareLock);
 	return columns;
 }
@@ -209,13 +218,29 @@ note_index(SourceFacts *facts, char *index)
 			facts_column(facts, lfirst(lc))->primary_key_position = foreach_current_index(lc) + 1;
 }
 
+/* columns here that the source lacks; one that stands for a system column is there */
+static List *
+gone_columns(const SourceFacts *facts, List *locals)
+{
+	List	   *gone = NIL;
+	ListCell   *lc;
+
+	foreach(lc, locals)
+	{
+		SourceColumn *column = lfirst(lc);
+
+		if (!list_member_ptr(facts->columns, column) && SystemAttributeByName(column->remote_name) == NULL)
+			gone = lappend(gone, column);
+	}
+	return gone;
+}
+
 /* fills in what the source says, and drops columns that it lacks */
 static void
-ask_columns(Source *source, SourceFacts *facts, List *locals, const char *query)
+note_columns(SourceFacts *facts, List *locals, const TextRows *rows)
 {
-	TextRows   *rows = source_ask_catalog_about(source, query,
-												source->routine->relation_name(source));
 	List	   *indexes = NIL;
+	char	   *described;
 	ListCell   *lc;
 
 	for (int r = 0; r < rows->nrows; r++)
@@ -227,18 +252,27 @@ ask_columns(Source *source, SourceFacts *facts, List *locals, const char *query)
 		facts->rows = strtod(v[6], NULL);
 		facts->has_children = v[7][0] == 't';
 		facts->is_readable = v[9][0] == 't';
-		if (column == NULL)
-			continue;
-		if (v[1])
-			column->type_name = v[1];
+		if (column)
+			facts->columns = lappend(facts->columns, column);
+		else
+		{
+			column = palloc0(sizeof(SourceColumn));
+			column->remote_name = v[0];
+		}
+		column->type_name = v[1];
+		column->type = strtoul(v[10], NULL, 10);
+		column->typmod = atoi(v[11]);
+		column->collation = strtoul(v[12], NULL, 10);
 		column->not_null = v[2][0] == 't';
 		column->is_counted = v[3][0] == 't';
 		column->number = atoi(v[4]);
-		facts->columns = lappend(facts->columns, column);
+		facts->all = lappend(facts->all, column);
 	}
+	facts->gone = gone_columns(facts, locals);
 	if (rows->nrows == 0 || rows->value[0][8] == NULL)
 		return;
-	for (char *index = strtok(rows->value[0][8], ","); index; index = strtok(NULL, ","))
+	described = pstrdup(rows->value[0][8]);
+	for (char *index = strtok(described, ","); index; index = strtok(NULL, ","))
 		indexes = lappend(indexes, index);
 	foreach(lc, indexes)
 		note_index(facts, lfirst(lc));
@@ -296,27 +330,42 @@ ask_feed(Source *source, SourceFacts *facts, const char *name)
 
 /* of a source that is not PostgreSQL, what is declared here is all */
 static SourceFacts *
-ask_source(Source *source, const char *query)
+make_facts(Source *source, const TextRows *rows)
 {
 	SourceFacts *facts = palloc0(sizeof(SourceFacts));
 	List	   *locals = local_columns(source);
 
 	facts->rows = -1;
+	if (rows)
+		note_columns(facts, locals, rows);
+	else
+		facts->columns = facts->all = locals;
+	return facts;
+}
+
+static TextRows *
+ask_columns(Source *source, const char *query)
+{
+	return source->is_postgres
+		? source_ask_catalog_about(source, query, source->routine->relation_name(source)) : NULL;
+}
+
+void
+facts_add_feeds(Source *source, SourceFacts *facts)
+{
 	if (!source->is_postgres)
-	{
-		facts->columns = locals;
-		return facts;
-	}
-	ask_columns(source, facts, locals, query);
+		return;
 	ask_feed(source, facts, source->job->watermark);
 	ask_feed(source, facts, source->job->options->watermark_fallback);
-	return facts;
 }
 
 SourceFacts *
 facts_gather(Source *source)
 {
-	return ask_source(source, columns_query);
+	SourceFacts *facts = make_facts(source, ask_columns(source, columns_query));
+
+	facts_add_feeds(source, facts);
+	return facts;
 }
 
 static const char *
@@ -336,7 +385,15 @@ facts_foresee(Source *source)
 SourceFacts *
 facts_outline(Source *source)
 {
-	return ask_source(source, outline_of(source));
+	if (source->outline == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(source->context);
+
+		source->outline_sql = outline_of(source);
+		source->outline = ask_columns(source, source->outline_sql);
+		MemoryContextSwitchTo(old);
+	}
+	return make_facts(source, source->outline);
 }
 
 char *

@@ -11,9 +11,12 @@
 
 typedef struct SourceColumn
 {
-	char	   *name;			/* as the source relation here has it */
+	char	   *name;			/* as the source relation here has it; NULL: it has it not */
 	char	   *remote_name;	/* as the server that holds it has it */
-	char	   *type_name;		/* as the server that holds it has it */
+	char	   *type_name;		/* as the server that holds it has it; likewise the next three */
+	Oid			type;
+	int32		typmod;
+	Oid			collation;
 	bool		not_null;
 	int			number;			/* there; 0: not known */
 	int			primary_key_position;	/* from 1; 0: not in it */
@@ -25,6 +28,8 @@ typedef struct SourceColumn
 typedef struct SourceFacts
 {
 	List	   *columns;		/* of SourceColumn *, those that both sides have */
+	List	   *all;			/* likewise, all that the server which holds it has */
+	List	   *gone;			/* likewise, columns here that it no longer has */
 	List	   *unique_keys;	/* of List of char *: columns of each unique index */
 	double		rows;			/* the planner's estimate; -1: not known */
 	bool		is_readable;	/* the role there has SELECT on all of it, not on columns alone */
@@ -36,11 +41,14 @@ typedef struct SourceFacts
 extern SourceFacts *facts_gather(Source *source);
 
 /*
- * Looks up what a run has to know: names of columns, NOT NULL and unique keys,
- * the kind of the relation, and whether the watermark and its fallback are
- * counted. All else is not filled in.
+ * Looks up what a run has to know: columns and their types, NOT NULL and unique
+ * keys, and the kind of the relation. All else is not filled in. Asked once; what is
+ * here is looked at each time.
  */
 extern SourceFacts *facts_outline(Source *source);
+
+/* asks whether the watermark and its fallback are counted, and adds it */
+extern void facts_add_feeds(Source *source, SourceFacts *facts);
 
 /* sends ahead what that will ask first */
 extern void facts_foresee(Source *source);

@@ -100,6 +100,7 @@ write_statement(const RunRecord *record, const char **params, int *nparams)
 	PUT("rows_inserted", "int8", catalog_number(c->inserted));
 	PUT("rows_updated", "int8", catalog_number(c->updated));
 	PUT("rows_unchanged", "int8", catalog_number(c->unchanged));
+	PUT("rows_deleted", "int8", catalog_number(c->deleted));
 	PUT("rows_superseded", "int8", catalog_number(c->superseded));
 	PUT("rows_suppressed", "int8", catalog_number(c->suppressed));
 	PUT("rows_rejected", "int8", catalog_number(c->rejected));
@@ -133,6 +134,23 @@ history_write(RunRecord *record)
 		pfree(DatumGetPointer(record->row));
 	record->row = catalog_query_row(sql, nparams, params);
 	MemoryContextSwitchTo(old);
+}
+
+void
+history_write_comparison(const RunRecord *record, const Comparison *comparison)
+{
+	const char *params[14] = {
+		catalog_number(record->run_id), catalog_number(record->job->id), record->job->name, record->job->owner_name,
+		comparison->mode, catalog_number(comparison->source_rows), catalog_number(comparison->target_rows),
+		catalog_number(comparison->ranges), catalog_number(comparison->differing), catalog_number(comparison->missing),
+		catalog_number(comparison->extra), catalog_number(comparison->changed), catalog_number(comparison->conflicts),
+		catalog_number(comparison->repaired)
+	};
+
+	catalog_query("INSERT INTO incload.reconcile_store (run_id, job_id, job, owner, mode, source_rows, target_rows, ranges,"
+				  " ranges_differing, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired)"
+				  " VALUES ($1::bigint, $2::bigint, $3, $4::name, $5, $6::bigint, $7::bigint, $8::int, $9::int,"
+				  " $10::bigint, $11::bigint, $12::bigint, $13::bigint, $14::bigint)", 14, params);
 }
 
 void

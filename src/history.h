@@ -51,6 +51,24 @@ extern RunRecord *history_begin(const Job *job, const char *kind, int64 run_id);
 /* writes the record as it is now, inside this transaction, and sets its row */
 extern void history_write(RunRecord *record);
 
+/* Comparison: what incload_reconcile has found */
+typedef struct Comparison
+{
+	const char *mode;			/* count, hash, rows */
+	int64		source_rows;
+	int64		target_rows;
+	int			ranges;			/* that were compared by checksum or count */
+	int			differing;		/* of those, the ones whose counts differ, by mode count */
+	int64		missing;
+	int64		extra;
+	int64		changed;
+	int64		conflicts;
+	int64		repaired;
+} Comparison;
+
+/* writes it beside the record of its run */
+extern void history_write_comparison(const RunRecord *record, const Comparison *comparison);
+
 /* plans that for later */
 extern void history_prepare(const RunRecord *record);
 

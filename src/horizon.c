@@ -185,8 +185,8 @@ static char *
 deciding_options(const Job *job)
 {
 	static const char *const others[] = {
-		"batch_rows", "depends_on", "first_load", "future_guard", "lock_timeout", "max_rate", "parallel",
-		"pause_after", "post_sql", "pre_sql", "retry_delay", "retry_limit", "settle", "statement_timeout"
+		"batch_rows", "depends_on", "first_load", "future_guard", "lock_timeout", "max_delete_fraction", "max_rate", "on_conflict", "parallel",
+		"pause_after", "post_sql", "pre_sql", "reconcile_repair", "reconcile_schedule", "retry_delay", "retry_limit", "settle", "statement_timeout"
 	};
 	Datum		options = JsonbPGetDatum(job->options_json);
 

@@ -85,6 +85,14 @@ job_reload(const Job *job)
 	return job_load(job->name);
 }
 
+bool
+job_same_definition(const Job *a, const Job *b)
+{
+	return a->source == b->source && a->target == b->target && a->strategy == b->strategy &&
+		same_text(a->watermark, b->watermark) && same_names(a->key, b->key) && a->owner == b->owner &&
+		compareJsonbContainers(&a->options_json->root, &b->options_json->root) == 0;
+}
+
 void
 job_require_owner(const Job *job)
 {

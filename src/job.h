@@ -42,6 +42,11 @@ typedef struct Job
 	bool		enabled;
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */
+	bool		reads_tombstones;	/* not stored: it stands for the reading of a job's tombstones, see tombstone.h */
+	bool		is_new;			/* nothing of it is loaded yet: it is tried out with this source and target */
+	char	   *source_columns; /* while it is tried out: what drift_remember() takes; likewise the next */
+	char	   *absent_columns;
+	bool		only_fills;		/* nothing is inserted for it now, and no column needs a default */
 } Job;
 
 extern const char *strategy_name(Strategy strategy);
@@ -60,6 +65,9 @@ extern Job *job_load(const char *name);
  * changed meanwhile. A snapshot too old to see the change is an ERROR (40001).
  */
 extern Job *job_reload(const Job *job);
+
+/* do the two load the same columns and rows from the same source into the same target? */
+extern bool job_same_definition(const Job *a, const Job *b);
 
 /* an error where the owner is gone */
 extern void job_require_owner(const Job *job);

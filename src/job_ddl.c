@@ -22,9 +22,12 @@
 #include "agenda.h"
 #include "catalog.h"
 #include "compat.h"
+#include "drift.h"
 #include "job.h"
 #include "job_trial.h"
 #include "names.h"
+#include "reconcile_agenda.h"
+#include "replay.h"
 #include "role.h"
 #include "run.h"
 #include "runner.h"
@@ -175,15 +178,20 @@ incload_create_job(PG_FUNCTION_ARGS)
 	job->options = options_parse(job->options_json);
 	job->search_path = pstrdup(namespace_search_path);
 	job->enabled = true;
+	job->is_new = true;
 
 	require_runnable(job);
 	job_try_out(job, strategy != NULL, !PG_ARGISNULL(5));
 	/* another session may have been quicker */
 	if (!catalog_insert_job(job))
 		report_taken(job->name);
+	if (job->options->schema_change != SCHEMA_CHANGE_EVOLVE)
+		drift_remember(job);
 	agenda_require_order(job);
 	if (job->schedule)
 		agenda_enter(job);
+	if (job->options->reconcile_schedule)
+		reconcile_agenda_enter(job);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
 											   strategy_name(job->strategy)), NULL);
@@ -214,12 +222,6 @@ change_owner(Job *job, const char *owner_name)
 	job->owner_name = pstrdup(owner_name);
 }
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
-}
-
 /* is it another table? After a restore, the OID that was stored says nothing, and the name does */
 static bool
 changes_target(const Job *old, const Job *new)
@@ -244,22 +246,12 @@ changes_reading(const Job *old, const Job *new)
 		!same_names(old->key, new->key);
 }
 
-/* would the rows loaded so far be others, or have other values, by the new options? */
+/* are the tombstones others than those that were read so far? */
 static bool
-changes_rows(const JobOptions *old, const JobOptions *new)
+changes_tombstones(const JobOptions *old, const JobOptions *new)
 {
-	ListCell   *a;
-	ListCell   *b;
-
-	if (!same_text(old->filter, new->filter) || !same_text(old->start_at, new->start_at) ||
-		!same_names(old->columns, new->columns) || !same_names(old->exclude, new->exclude) ||
-		list_length(old->transforms) != list_length(new->transforms))
-		return true;
-	forboth(a, old->transforms, b, new->transforms)
-		if (!same_text(((Transform *) lfirst(a))->column, ((Transform *) lfirst(b))->column) ||
-			!same_text(((Transform *) lfirst(a))->expression, ((Transform *) lfirst(b))->expression))
-			return true;
-	return false;
+	return !same_text(old->tombstone_source, new->tombstone_source) ||
+		!same_text(old->tombstone_watermark, new->tombstone_watermark);
 }
 
 /* without a key, rows that are read again are doubled in a target that has them */
@@ -275,6 +267,21 @@ require_no_doubles(const Job *old, const Job *new)
 			 errdetail("With another source, watermark, strategy or key everything is read again, and without a key nothing tells which rows target %s has.",
 					   new->target_name),
 			 errhint("Name a key; or empty the target, drop the job and create it anew.")));
+}
+
+/* which columns of the source are no news to the altered job */
+static void
+note_columns(const Job *old, const Job *new)
+{
+	bool		evolves = new->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+	/* another reader may see other columns */
+	bool		is_other = new->is_new || old->options->reader != new->options->reader;
+
+	/* all that it lacks is what evolve is there for */
+	if (evolves && (is_other || old->options->schema_change != SCHEMA_CHANGE_EVOLVE))
+		drift_forget(new->id);
+	else if (is_other)
+		drift_remember(new);
 }
 
 PG_FUNCTION_INFO_V1(incload_alter_job);
@@ -320,12 +327,18 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	else
 		job_require_owner(job);
 
+	job->is_new = !PG_ARGISNULL(1) || !PG_ARGISNULL(2);
 	require_runnable(job);
 	job_try_out(job, true, true);
 	catalog_update_job(job);
+	note_columns(old, job);
 	agenda_require_order(job);
 	if (!same_text(old->schedule, job->schedule))
 		agenda_enter(job);
+	if (!same_text(old->options->reconcile_schedule, job->options->reconcile_schedule))
+		reconcile_agenda_enter(job);
+	if (changes_tombstones(old->options, job->options))
+		catalog_forget_tombstones(job->id);
 	if (changes_reading(old, job))
 	{
 		require_no_doubles(old, job);
@@ -334,12 +347,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 				(errmsg("the next run of job \"%s\" reads everything again", job->name),
 				 errdetail("Its checkpoint does not fit what has changed.")));
 	}
-	else if (job->strategy != STRATEGY_FULL && changes_rows(old->options, job->options) &&
-			 catalog_read_checkpoint(job->id, false)->loaded_to != NULL)
-		ereport(NOTICE,
-				(errmsg("rows that job \"%s\" has already loaded stay as they are", job->name),
-				 errdetail("Which rows or columns are read, or how they are changed, holds from the next run on."),
-				 errhint("SELECT incload_refresh(%s) applies it to all rows.", quote_literal_cstr(job->name))));
+	else
+		replay_tell(old, job);
 	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name),
 				  changes_reading(old, job) ? "{\"reset\": true}" : NULL);
 	PG_RETURN_DATUM(catalog_job_row(job->id));

@@ -14,16 +14,21 @@
 #include "utils/memutils.h"
 
 #include "compat.h"
+#include "deletes.h"
+#include "drift.h"
 #include "facts.h"
 #include "fill.h"
 #include "job_trial.h"
 #include "names.h"
+#include "prune.h"
 #include "query.h"
+#include "reconcile_agenda.h"
 #include "role.h"
 #include "shape.h"
 #include "source.h"
 #include "suggest.h"
 #include "target.h"
+#include "tombstone.h"
 #include "trouble.h"
 #include "window.h"
 
@@ -157,6 +162,8 @@ check_combination(const Job *job)
 {
 	check_strategy(job);
 	check_keyless(job);
+	deletes_check_options(job);
+	reconcile_agenda_check(job);
 	if (job->options->watermark_fallback && job->options->null_watermark != NULL_WATERMARK_DEFAULT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -238,6 +245,23 @@ try_out_query(Source *source, const Job *job, const Shape *shape)
 	trouble_end(&trouble);
 }
 
+/* the same for the tombstones, whose query asks for keys of the source, too */
+static void
+try_out_tombstones(Source *source, const Job *job, const Shape *shape)
+{
+	Tombstones *tombstones = tombstones_open(job, source, shape, CurrentMemoryContext);
+	char	   *sql;
+	Trouble		trouble;
+
+	tombstones->window.with_null = true;
+	sql = tombstones_query(tombstones, 0);
+	trouble_begin(&trouble, psprintf("The tombstones are read with: %s", sql),
+				  "See that the columns of the key have the same types in both, and GRANT what lacks, at the source.");
+	(void) facts_plan(tombstones->source, sql);
+	trouble_end(&trouble);
+	source_release(tombstones->source);
+}
+
 /* makes the target if it is missing, and tries the job out against both sides */
 static void
 try_out(Source *source, Job *job)
@@ -246,7 +270,7 @@ try_out(Source *source, Job *job)
 
 	if (!OidIsValid(job->target))
 	{
-		List	   *columns = shape_source_columns(job);
+		List	   *columns = shape_source_columns(source, job);
 		Oid			ignored_type;
 		int32		ignored_typmod;
 		Oid			ignored_collation;
@@ -257,7 +281,12 @@ try_out(Source *source, Job *job)
 		ereport(NOTICE, (errmsg("table %s is created", job->target_name)));
 	}
 	target_require_writable(job, job->strategy == STRATEGY_FULL);
+	drift_require_alterable(job);
 	shape = shape_build(source, job);
+	if (job->options->deletes == DELETES_PRUNE)
+		prune_require_possible(job, shape);
+	job->source_columns = drift_columns(source);
+	job->absent_columns = drift_absent(source);
 	if (shape->watermark)
 		try_out_values(source, job, shape->watermark);
 	if (job->options->watermark_fallback && shape->watermark_not_null)
@@ -269,6 +298,8 @@ try_out(Source *source, Job *job)
 	if (job_full_refresh_mode(job) == FULL_REFRESH_SWAP)
 		fill_require_swap(job, shape);
 	try_out_query(source, job, shape);
+	if (job->options->deletes == DELETES_TOMBSTONE)
+		try_out_tombstones(source, job, shape);
 	try_out_sql("pre_sql", job->options->pre_sql);
 	try_out_sql("post_sql", job->options->post_sql);
 }

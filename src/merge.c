@@ -27,6 +27,7 @@
 #include "utils/typcache.h"
 
 #include "compat.h"
+#include "deletes.h"
 #include "execute.h"
 #include "merge.h"
 #include "names.h"
@@ -130,24 +131,35 @@ merge_update_condition(const Job *job, const Shape *shape, const char *left, con
 					compare_images(r, "*>", l));
 }
 
+/* the staged rows that are not marked as deleted, as an item of FROM; in the order of their key where wanted */
+static char *
+live_rows(const Shape *shape, bool ordered)
+{
+	char	   *where = shape->deleted_expression
+		? psprintf(" WHERE NOT s.%s", quote_identifier(shape->deleted_name)) : "";
+
+	if (!ordered && where[0] == '\0')
+		return STAGE_NAME;
+	return psprintf("(SELECT * FROM " STAGE_NAME " AS s%s%s%s)", where,
+					ordered ? " ORDER BY " : "", ordered ? plan_key_order(shape, "s.") : "");
+}
+
 char *
 merge_apply_statement(const Job *job, const Shape *shape, ApplyMode mode, PlanLead lead)
 {
 	char	   *target = relation_qualified_name(job->target);
-	const char *stage = STAGE_NAME;
+	const char *stage = live_rows(shape, mode != APPLY_INSERT && lead == LEAD_PROBE);
 	StringInfoData buf;
 	char	   *differs;
 
 	initStringInfo(&buf);
 	if (mode == APPLY_INSERT)
 	{
-		appendStringInfo(&buf, "INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM " STAGE_NAME " AS s",
-						 target, column_list(shape, "", false), column_list(shape, "s.", false));
+		appendStringInfo(&buf, "INSERT INTO %s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s AS s",
+						 target, column_list(shape, "", false), column_list(shape, "s.", false), stage);
 		return buf.data;
 	}
 
-	if (lead == LEAD_PROBE)
-		stage = psprintf("(SELECT * FROM " STAGE_NAME " AS s ORDER BY %s)", plan_key_order(shape, "s."));
 	appendStringInfo(&buf, "MERGE INTO %s AS t USING %s AS s ON %s",
 					 target, stage, merge_key_condition(shape, "t", "s"));
 	differs = merge_update_condition(job, shape, "t", "s");
@@ -198,14 +210,13 @@ merge_prune_statement(const Job *job, const Shape *shape)
 static char *
 differing_statement(const Job *job, const Shape *shape)
 {
-	return psprintf("SELECT FROM " STAGE_NAME " AS s JOIN %s AS t ON %s WHERE %s",
+	return psprintf("SELECT FROM %s AS s JOIN %s AS t ON %s WHERE %s", live_rows(shape, false),
 					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
 					merge_update_condition(job, shape, "t", "s"));
 }
 
-/* can a trigger keep a row of the target from being updated? */
-static bool
-may_suppress_updates(Oid target)
+bool
+merge_may_suppress(Oid target, bool deletes)
 {
 	List	   *tables = find_all_inheritors(target, AccessShareLock, NULL);
 	bool		found = false;
@@ -215,7 +226,8 @@ may_suppress_updates(Oid target)
 	{
 		Relation	rel = table_open(lfirst_oid(lc), NoLock);
 
-		if (rel->trigdesc && rel->trigdesc->trig_update_before_row)
+		if (rel->trigdesc && (deletes ? rel->trigdesc->trig_delete_before_row
+							  : rel->trigdesc->trig_update_before_row))
 			found = true;
 		table_close(rel, NoLock);
 	}
@@ -285,8 +297,8 @@ may_replace_rows(const Job *job, const Shape *shape)
 static char *
 delete_differing_statement(const Job *job, const Shape *shape)
 {
-	return psprintf("DELETE FROM %s AS t USING " STAGE_NAME " AS s WHERE %s AND %s",
-					relation_qualified_name(job->target), merge_key_condition(shape, "t", "s"),
+	return psprintf("DELETE FROM %s AS t USING %s AS s WHERE %s AND %s",
+					relation_qualified_name(job->target), live_rows(shape, false), merge_key_condition(shape, "t", "s"),
 					merge_update_condition(job, shape, "t", "s"));
 }
 
@@ -346,6 +358,19 @@ merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, PlanLead le
 	return done;
 }
 
+/* each row that is staged has written one row at most */
+static void
+require_unique(const Job *job, int64 staged, uint64 written)
+{
+	if ((int64) written > staged)
+		ereport(ERROR,
+				(errcode(ERRCODE_CARDINALITY_VIOLATION),
+				 errmsg("the key of job \"%s\" is not unique in target %s", job->name, job->target_name),
+				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target have their keys.",
+						   staged, written),
+				 errhint("Remove the duplicates, and create a unique index on the key.")));
+}
+
 /*
  * The executor counts an insert that a trigger refused as an action taken, and
  * not as a row written; of an update that was refused it counts nothing. So
@@ -356,23 +381,18 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 {
 	QueryEnvironment *environment = stage_environment(stage);
 	PlanLead	lead = merge_plan(job, shape, mode, stage->nrows, false, environment).lead;
+	int64		live = stage->nrows - stage->nmarked;
 	int64		differing = -1;
 	int64		inserted;
 	int64		suppressed;
 	ExecuteCounts done;
 
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
-		may_suppress_updates(job->target))
+		merge_may_suppress(job->target, false))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
 	done = merge_or_replace(job, shape, mode, lead, environment);
 
-	if ((int64) done.processed > stage->nrows)
-		ereport(ERROR,
-				(errcode(ERRCODE_CARDINALITY_VIOLATION),
-				 errmsg("the key of job \"%s\" is not unique in target %s", job->name, job->target_name),
-				 errdetail(INT64_FORMAT " rows were read, and " UINT64_FORMAT " rows of the target have their keys.",
-						   stage->nrows, done.processed),
-				 errhint("Remove the duplicates, and create a unique index on the key.")));
+	require_unique(job, live, done.processed);
 	inserted = done.processed - done.merge_updated;
 	suppressed = done.merge_inserted - inserted;
 	if (differing >= 0)
@@ -380,7 +400,75 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	counts->inserted += inserted;
 	counts->updated += done.merge_updated;
 	counts->suppressed += suppressed;
-	counts->unchanged += stage->nrows - inserted - done.merge_updated - suppressed;
+	counts->unchanged += live - inserted - done.merge_updated - suppressed;
+}
+
+/* the rows of the target that are to go, after FROM or USING: joined to what is staged */
+static char *
+doomed_rows(const Job *job, const Shape *shape, const char *scope, bool of_delete, PlanLead lead)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	if (of_delete)
+		appendStringInfo(&buf, "%s AS t USING ", relation_qualified_name(job->target));
+	appendStringInfoString(&buf, "(SELECT * FROM " STAGE_NAME " AS s");
+	if (shape->deleted_expression)
+		appendStringInfo(&buf, " WHERE s.%s", quote_identifier(shape->deleted_name));
+	if (lead == LEAD_PROBE)
+		appendStringInfo(&buf, " ORDER BY %s", plan_key_order(shape, "s."));
+	appendStringInfo(&buf, ") AS s%s%s WHERE %s%s%s",
+					 of_delete ? "" : ", ", of_delete ? "" : psprintf("%s AS t", relation_qualified_name(job->target)),
+					 merge_key_condition(shape, "t", "s"), scope ? " AND " : "", scope ? scope : "");
+	return buf.data;
+}
+
+char *
+merge_delete_statement(const Job *job, const Shape *shape, const char *scope, PlanLead lead)
+{
+	return psprintf("DELETE FROM %s", doomed_rows(job, shape, scope, true, lead));
+}
+
+ApplyPlan
+merge_delete_plan(const Job *job, const Shape *shape, const char *scope, double staged,
+				  bool is_guess, QueryEnvironment *environment)
+{
+	return plan_choose(job, shape, staged, is_guess,
+					   plan_key_order(shape, "") ? merge_delete_statement(job, shape, scope, LEAD_PROBE) : NULL,
+					   environment);
+}
+
+/* may a row be told to go and stay? By a trigger, or as a policy lets it be seen and not deleted. */
+static bool
+may_suppress_deletes(const Job *job)
+{
+	Relation	rel = table_open(job->target, AccessShareLock);
+	bool		has_policies = rel->rd_rel->relrowsecurity;
+
+	table_close(rel, AccessShareLock);
+	return has_policies || merge_may_suppress(job->target, true);
+}
+
+void
+merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope, int64 marked,
+			 ApplyCounts *counts)
+{
+	QueryEnvironment *environment = stage_environment(stage);
+	PlanLead	lead = merge_delete_plan(job, shape, scope, marked, false, environment).lead;
+	int64		found = 0;
+	int64		deleted;
+	int64		suppressed;
+
+	if (may_suppress_deletes(job))
+		found = execute_led(psprintf("SELECT FROM %s", doomed_rows(job, shape, scope, false, lead)),
+							lead, environment, NULL).processed;
+	deleted = execute_led(merge_delete_statement(job, shape, scope, lead), lead, environment, NULL).processed;
+	require_unique(job, marked, Max(found, deleted));
+	suppressed = Max(found - deleted, 0);
+	counts->deleted += deleted;
+	counts->suppressed += suppressed;
+	/* those that the target does not have */
+	counts->unchanged += marked - deleted - suppressed;
 }
 
 /* ApplyWork: how staged rows are applied, in one piece or in several */
@@ -404,12 +492,31 @@ apply_rows(Stage *stage, void *arg)
 											   stage_environment(stage), NULL);
 
 		counts.inserted += done.processed;
-		counts.suppressed += stage->nrows - done.processed;
+		counts.suppressed += stage->nrows - stage->nmarked - done.processed;
 	}
 	else
 		run_merge(work->job, work->shape, stage, work->mode, &counts);
 	/* an error may be caught, and the rows be applied otherwise */
 	*work->counts = counts;
+}
+
+/* where rows may be put aside, those that are marked as deleted are not among them: they are dealt with by now */
+static void
+sift_live(Stage *stage, ApplyWork *work)
+{
+	Stage		live = *stage;
+
+	if (stage->nmarked == 0)
+	{
+		sift(stage, apply_rows, work);
+		return;
+	}
+	live.rows = NULL;
+	live.nmarked = 0;
+	stage_fill(&live, psprintf("SELECT * FROM " STAGE_NAME " AS s WHERE NOT s.%s", quote_identifier(stage->shape->deleted_name)),
+			   stage_environment(stage));
+	sift(&live, apply_rows, work);
+	stage_end_batch(&live);
 }
 
 void
@@ -429,10 +536,13 @@ merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 		if (kept != stage)
 			stage_end_batch(kept);
 	}
-	if (stage->nrows == 0)
+	/* first, so that what they have can be taken by others of the same batch: a unique name */
+	if (stage->nmarked > 0)
+		merge_delete(job, shape, stage, deletes_scope(job, shape), stage->nmarked, counts);
+	if (stage->nrows == stage->nmarked)
 		return;
 	if (stage->rejects)
-		sift(stage, apply_rows, &work);
+		sift_live(stage, &work);
 	else
 		apply_rows(stage, &work);
 }

@@ -18,6 +18,7 @@ typedef struct ApplyCounts
 	int64		inserted;
 	int64		updated;
 	int64		unchanged;
+	int64		deleted;
 	int64		superseded;
 	int64		suppressed;
 	int64		rejected;
@@ -62,11 +63,28 @@ extern char *merge_fill_statement(const Job *job, const Shape *shape);
 extern char *merge_prune_statement(const Job *job, const Shape *shape);
 
 /*
+ * Deletes target rows by key: those that are staged and marked as deleted, or,
+ * of tombstones, all that are staged. Within the scope (NULL: anywhere), see deletes.h.
+ */
+extern char *merge_delete_statement(const Job *job, const Shape *shape, const char *scope, PlanLead lead);
+
+/* by which way it gets at so many of them */
+extern ApplyPlan merge_delete_plan(const Job *job, const Shape *shape, const char *scope, double staged,
+								   bool is_guess, QueryEnvironment *environment);
+
+/* runs it for rows that are reduced, of which so many are to be deleted */
+extern void merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope,
+						 int64 marked, ApplyCounts *counts);
+
+/*
  * Reduces and applies the staged rows; with prune, removes what is not staged.
  * Those that the target refuses go to the stage's rejects, if it has any.
  */
 extern void merge_apply(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode,
 						bool prune, ApplyCounts *counts);
+
+/* can a trigger keep a row of the target from being updated, or deleted? */
+extern bool merge_may_suppress(Oid target, bool deletes);
 
 /* how many rows the target has */
 extern int64 merge_count(const Job *job);

@@ -174,6 +174,12 @@ nearest_name(List *names, const char *wanted)
 }
 
 bool
+same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool
 name_in_list(List *names, const char *name)
 {
 	ListCell   *lc;

@@ -37,6 +37,9 @@ extern const char *nearest_name(List *names, const char *wanted);
 /* the same names in the same order? */
 extern bool same_names(List *a, List *b);
 
+/* the same text, or NULL both? */
+extern bool same_text(const char *a, const char *b);
+
 extern bool name_in_list(List *names, const char *name);
 
 #endif							/* INCLOAD_NAMES_H */

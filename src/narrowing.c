@@ -193,3 +193,47 @@ type_narrowing(Oid from, int32 from_typmod, Oid to, int32 to_typmod, bool by_cas
 	loss = narrowing_of_times(from, from_typmod, to, to_typmod);
 	return loss ? loss : narrowing_of_strings(from, from_typmod, to, to_typmod);
 }
+
+/* numbers: whole ones into wider ones or numeric, floating point into double precision, numeric into numeric */
+static bool
+number_widens(Oid from, Oid to)
+{
+	bool		from_whole = from == INT2OID || from == INT4OID || from == INT8OID;
+
+	if (from_whole)
+		return to == INT2OID || to == INT4OID || to == INT8OID || to == NUMERICOID;
+	return (from == FLOAT4OID && to == FLOAT8OID) || (from == NUMERICOID && to == NUMERICOID);
+}
+
+bool
+type_widens(Oid from, int32 from_typmod, Oid to, int32 to_typmod)
+{
+	Oid			from_element = get_element_type(from);
+	Oid			to_element = get_element_type(to);
+	bool		same_kind;
+
+	if (OidIsValid(from_element) != OidIsValid(to_element))
+		return false;
+	if (OidIsValid(from_element))
+		return type_widens(from_element, from_typmod, to_element, to_typmod);
+	switch (from)
+	{
+		case VARCHAROID:
+			same_kind = to == VARCHAROID || to == TEXTOID;
+			break;
+		case BPCHAROID:
+		case VARBITOID:
+		case TIMEOID:
+		case TIMETZOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+		case INTERVALOID:
+			same_kind = to == from;
+			break;
+		default:
+			same_kind = number_widens(from, to);
+	}
+	/* a numeric with a greater scale is another image of the same number */
+	return same_kind && (from != to || from_typmod != to_typmod) &&
+		type_narrowing(from, from_typmod, to, to_typmod, false) == NULL;
+}

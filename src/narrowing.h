@@ -14,4 +14,10 @@
  */
 extern char *type_narrowing(Oid from, int32 from_typmod, Oid to, int32 to_typmod, bool by_cast);
 
+/*
+ * Is the second the same kind of type, only wider: does ALTER COLUMN TYPE from the
+ * first to it keep every value as it is?
+ */
+extern bool type_widens(Oid from, int32 from_typmod, Oid to, int32 to_typmod);
+
 #endif							/* INCLOAD_NARROWING_H */

@@ -27,6 +27,7 @@ typedef enum OptionForm
 	OPTION_RATE,				/* int64: rows a second, from 0 */
 	OPTION_COUNT,				/* int64: a whole number of rows from 0 */
 	OPTION_TIMES,				/* int64: a whole number from 0 */
+	OPTION_FRACTION,			/* double from 0 to 1; its preset is in percent */
 	OPTION_WORKERS,				/* int64: a whole number from 1 */
 	OPTION_SWITCH,				/* bool: true or false */
 	OPTION_NAMES,				/* List of char *: an array of strings */
@@ -75,8 +76,28 @@ static const OptionRule rules[] = {
 	"source columns to leave out"},
 	{"transforms", OPTION_EXPRESSIONS, PLACE(transforms), {0}, 0, "none",
 	"for a column, the expression over the source's columns that is loaded in its stead"},
+	{"deletes", OPTION_CHOICE, PLACE(deletes), {"ignore", "soft", "tombstone", "prune"}, 0, "ignore",
+	"how rows that are deleted at the source go: not at all, by a column that marks them, by a relation that lists their keys, or by comparing the keys of both sides"},
+	{"deleted_column", OPTION_TEXT, PLACE(deleted_column), {0}, 0, NULL,
+	"with deletes soft: the source column that marks a row, a boolean or a time that is not null, or a condition in parentheses"},
+	{"deleted_rows", OPTION_CHOICE, PLACE(deleted_rows), {"delete", "keep"}, 0, "delete",
+	"with deletes soft: whether a marked row is deleted from the target, or kept there with its mark"},
+	{"tombstone_source", OPTION_TEXT, PLACE(tombstone_source), {0}, 0, NULL,
+	"with deletes tombstone: the relation that lists the keys of deleted rows, beside the source"},
+	{"tombstone_watermark", OPTION_TEXT, PLACE(tombstone_watermark), {0}, 0, "deleted_at",
+	"with deletes tombstone: the watermark of that relation, a column or an expression in parentheses"},
+	{"max_delete_fraction", OPTION_FRACTION, PLACE(max_delete_fraction), {0}, 20, "0.2",
+	"the part of the target's rows, from 0 to 1, that a prune or a repair may delete; one that would delete more fails instead"},
+	{"on_conflict", OPTION_CHOICE, PLACE(on_conflict), {"source", "target", "report"}, 0, "source",
+	"whose version a repair keeps of a row that may have been changed at the target: the source's, the target's, or the target's with an event"},
+	{"reconcile_schedule", OPTION_TEXT, PLACE(reconcile_schedule), {0}, 0, NULL,
+	"when the job is reconciled by itself, in mode hash: an interval or a cron line, as the schedule of runs"},
+	{"reconcile_repair", OPTION_SWITCH, PLACE(reconcile_repair), {0}, 0, "false",
+	"whether it mends then what differs"},
 	{"reader", OPTION_CHOICE, PLACE(reader), {"copy", "relation"}, 0, "auto",
 	"copy: over a connection of incload's own, for postgres_fdw tables; relation: through the executor"},
+	{"schema_change", OPTION_CHOICE, PLACE(schema_change), {"evolve", "fail"}, 0, "ignore",
+	"what a column of the source does that is new, gone or of another type: evolve: foreign table and target follow; fail: the job stops; ignore: it goes on without, and says so"},
 	{"batch_rows", OPTION_ROWS, PLACE(batch_rows), {0}, 500000, "500000",
 	"rows that incload_run_in_batches commits at once"},
 	{"max_rate", OPTION_RATE, PLACE(max_rate), {0}, 0, "no limit",
@@ -116,6 +137,7 @@ static const char *const form_names[] = {
 	[OPTION_RATE] = "integer",
 	[OPTION_COUNT] = "integer",
 	[OPTION_TIMES] = "integer",
+	[OPTION_FRACTION] = "number",
 	[OPTION_WORKERS] = "integer",
 	[OPTION_SWITCH] = "boolean",
 	[OPTION_NAMES] = "text[]",
@@ -236,6 +258,21 @@ parse_number(const OptionRule *rule, JsonbValue *value, int64 least, int64 most,
 	return number;
 }
 
+static double
+parse_fraction(const OptionRule *rule, JsonbValue *value)
+{
+	const char *wanted = "a number from 0 to 1";
+	char	   *text = scalar_text(rule, value, wanted);
+	char	   *end;
+	double		number;
+
+	errno = 0;
+	number = strtod(text, &end);
+	if (errno != 0 || *end != '\0' || !(number >= 0 && number <= 1))
+		bad_value(rule, wanted);
+	return number;
+}
+
 /* milliseconds; months count 30 days and days 24 hours, as interval comparison does */
 static int64
 parse_duration(const OptionRule *rule, JsonbValue *value)
@@ -344,6 +381,9 @@ set_option(JobOptions *options, const OptionRule *rule, JsonbValue *value)
 		case OPTION_TIMES:
 			*(int64 *) place = parse_number(rule, value, 0, 1000, "a whole number from 0 to 1000");
 			break;
+		case OPTION_FRACTION:
+			*(double *) place = parse_fraction(rule, value);
+			break;
 		case OPTION_SWITCH:
 			*(bool *) place = parse_switch(rule, value);
 			break;
@@ -384,6 +424,8 @@ options_parse(Jsonb *json)
 			rules[i].form == OPTION_TIMES || rules[i].form == OPTION_WORKERS ||
 			rules[i].form == OPTION_DURATION)
 			*(int64 *) ((char *) options + rules[i].place) = rules[i].preset;
+		else if (rules[i].form == OPTION_FRACTION)
+			*(double *) ((char *) options + rules[i].place) = rules[i].preset / 100.0;
 	if (json == NULL)
 		return options;
 

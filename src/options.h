@@ -50,6 +50,40 @@ typedef enum FirstLoad
 	FIRST_LOAD_BATCHES			/* it is loaded like any other */
 } FirstLoad;
 
+/* Deletes: how rows that are deleted at the source go from the target */
+typedef enum Deletes
+{
+	DELETES_DEFAULT,			/* they stay */
+	DELETES_IGNORE,
+	DELETES_SOFT,				/* a column of the source marks them: see shape_deleted.h */
+	DELETES_TOMBSTONE,			/* a relation lists their keys: see tombstone.h */
+	DELETES_PRUNE				/* the keys of both sides are compared: see prune.h */
+} Deletes;
+
+/* DeletedRows: what becomes of a row that is marked as deleted */
+typedef enum DeletedRows
+{
+	DELETED_ROWS_DEFAULT,		/* it is deleted */
+	DELETED_ROWS_DELETE,
+	DELETED_ROWS_KEEP			/* it is loaded like any other, and its mark with it */
+} DeletedRows;
+
+/* OnConflict: what a repair does with a row that is not the source's, and that the source has not changed of late */
+typedef enum OnConflict
+{
+	ON_CONFLICT_DEFAULT,		/* the source's version wins */
+	ON_CONFLICT_SOURCE,
+	ON_CONFLICT_TARGET,			/* the target's stays */
+	ON_CONFLICT_REPORT			/* likewise, and an event tells of it */
+} OnConflict;
+
+typedef enum SchemaChange
+{
+	SCHEMA_CHANGE_IGNORE,		/* the columns that are known are loaded, and it is told; the default */
+	SCHEMA_CHANGE_EVOLVE,		/* the foreign table and the target follow the source */
+	SCHEMA_CHANGE_FAIL			/* nothing is loaded until somebody decides */
+} SchemaChange;
+
 /* Transform: the expression that stands for a column */
 typedef struct Transform
 {
@@ -73,7 +107,17 @@ typedef struct JobOptions
 	List	   *columns;		/* of char * */
 	List	   *exclude;		/* of char * */
 	List	   *transforms;		/* of Transform * */
+	int			deletes;
+	char	   *deleted_column; /* or an expression in parentheses */
+	int			deleted_rows;
+	char	   *tombstone_source;
+	char	   *tombstone_watermark;
+	double		max_delete_fraction;
+	int			on_conflict;
+	char	   *reconcile_schedule;
+	bool		reconcile_repair;
 	int			reader;
+	int			schema_change;
 	int64		batch_rows;
 	int			full_refresh_mode;
 	int			first_load;

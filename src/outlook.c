@@ -40,7 +40,20 @@ outlook_open(const Job *job)
 		outlook->truncates = !outlook->prunes && outlook->fill.way == FILL_APPLY;
 		outlook->mode = outlook->prunes ? APPLY_MERGE : APPLY_INSERT;
 	}
+	if (job->options->deletes == DELETES_TOMBSTONE)
+	{
+		outlook->tombstones = tombstones_open(job, outlook->source, outlook->shape, CurrentMemoryContext);
+		tombstones_look(outlook->tombstones, false, false);
+	}
 	return outlook;
+}
+
+void
+outlook_close(const Outlook *outlook)
+{
+	if (outlook->tombstones)
+		source_release(outlook->tombstones->source);
+	source_release(outlook->source);
 }
 
 List *

@@ -14,6 +14,7 @@
 #include "shape.h"
 #include "source.h"
 #include "stage.h"
+#include "tombstone.h"
 #include "window.h"
 
 typedef struct Outlook
@@ -25,16 +26,19 @@ typedef struct Outlook
 	ReadOrder	order;			/* and in which order */
 	Fill		fill;			/* how its rows get into the target */
 	ApplyMode	mode;			/* by which statement, for FILL_APPLY */
+	Tombstones *tombstones;		/* that it would read then; NULL: the job reads none */
 	bool		prunes;			/* rows that the source lacks go */
 	bool		truncates;		/* all rows go first */
 } Outlook;
 
 /*
  * Looks at source, target and checkpoint as incload_run would, and locks and
- * writes nothing. Call it inside the owner bracket; the caller releases the
- * source.
+ * writes nothing. Call it inside the owner bracket.
  */
 extern Outlook *outlook_open(const Job *job);
+
+/* gives up the source and what else is connected */
+extern void outlook_close(const Outlook *outlook);
 
 /* the queries that read the window (split.h); with a limit above zero, one, of its first rows by watermark */
 extern List *outlook_queries(const Outlook *outlook, int64 limit);

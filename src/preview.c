@@ -15,10 +15,12 @@
 #include "utils/builtins.h"
 
 #include "compat.h"
+#include "deletes.h"
 #include "execute.h"
 #include "names.h"
 #include "outlook.h"
 #include "role.h"
+#include "shape_rows.h"
 
 /* reads the first rows of the window into a stage, as one batch */
 static Stage *
@@ -37,22 +39,6 @@ stage_first_rows(const Outlook *outlook, int max_rows)
 	}
 	stage_reduce(stage);
 	return stage;
-}
-
-/* columns of "alias" as one jsonb object: the loaded ones, or the key's */
-static char *
-columns_as_json(const Shape *shape, const char *alias, bool only_key)
-{
-	int			n = only_key ? shape->nkeys : shape->ncolumns;
-	StringInfoData buf;
-
-	initStringInfo(&buf);
-	appendStringInfoString(&buf, "(SELECT pg_catalog.to_jsonb(r.*) FROM (SELECT ");
-	for (int i = 0; i < n; i++)
-		appendStringInfo(&buf, "%s%s.%s", i ? ", " : "", alias,
-						 quote_identifier(shape->columns[only_key ? shape->key[i] : i].name));
-	appendStringInfoString(&buf, ") AS r)");
-	return buf.data;
 }
 
 /* a name for the rows' numbers that no column has */
@@ -96,15 +82,23 @@ compare_statement(const Outlook *outlook, int max_rows)
 
 	initStringInfo(&buf);
 	appendStringInfoString(&buf, "SELECT CASE");
+	if (shape->deleted_expression)
+	{
+		char	   *scope = deletes_scope(outlook->job, shape);
+		const char *marked = quote_identifier(shape->deleted_name);
+
+		appendStringInfo(&buf, " WHEN s.%s AND %s%s%s THEN 'delete' WHEN s.%s THEN 'unchanged'",
+						 marked, found, scope ? " AND " : "", scope ? scope : "", marked);
+	}
 	if (differs)
 		appendStringInfo(&buf, " WHEN %s AND %s THEN 'update'", found, differs);
 	if (found)
 		appendStringInfo(&buf, " WHEN %s THEN 'unchanged'", found);
 	appendStringInfo(&buf, "%s 'insert' END, %s, %s, ", found ? " ELSE" : " WHEN true THEN",
-					 shape->nkeys > 0 ? columns_as_json(shape, "s", true) : "NULL::pg_catalog.jsonb",
-					 columns_as_json(shape, "s", false));
+					 shape->nkeys > 0 ? shape_as_json(shape, "s", true) : "NULL::pg_catalog.jsonb",
+					 shape_as_json(shape, "s", false));
 	if (found)
-		appendStringInfo(&buf, "CASE WHEN %s THEN %s END", found, columns_as_json(shape, "t", false));
+		appendStringInfo(&buf, "CASE WHEN %s THEN %s END", found, shape_as_json(shape, "t", false));
 	else
 		appendStringInfoString(&buf, "NULL::pg_catalog.jsonb");
 	appendStringInfo(&buf, " FROM (SELECT x.*, pg_catalog.row_number() OVER () FROM " STAGE_NAME
@@ -115,6 +109,21 @@ compare_statement(const Outlook *outlook, int max_rows)
 						 merge_key_condition(shape, "t", "s"));
 	appendStringInfo(&buf, " ORDER BY s.%s LIMIT %d", place, max_rows);
 	return buf.data;
+}
+
+/* the same for tombstones, which have a key alone */
+static char *
+compare_tombstones(const Outlook *outlook)
+{
+	const Shape *shape = outlook->tombstones->shape;
+	char	   *scope = deletes_scope(outlook->job, outlook->shape);
+
+	return psprintf("SELECT CASE WHEN t.%s IS NOT NULL%s%s THEN 'delete' ELSE 'unchanged' END, %s, NULL::pg_catalog.jsonb,"
+					" CASE WHEN t.%s IS NOT NULL THEN %s END FROM " STAGE_NAME " AS s LEFT JOIN %s AS t ON %s",
+					quote_identifier(shape->columns[shape->key[0]].name), scope ? " AND " : "", scope ? scope : "",
+					shape_as_json(shape, "s", true), quote_identifier(shape->columns[shape->key[0]].name),
+					shape_as_json(outlook->shape, "t", false), relation_qualified_name(outlook->job->target),
+					merge_key_condition(shape, "t", "s"));
 }
 
 PG_FUNCTION_INFO_V1(incload_preview);
@@ -149,9 +158,16 @@ incload_preview(PG_FUNCTION_ARGS)
 	dest = CreateDestReceiver(DestTuplestore);
 	SetTuplestoreDestReceiverParams(dest, rsinfo->setResult,
 									rsinfo->econtext->ecxt_per_query_memory, false, NULL, NULL);
-	(void) execute_statement(compare_statement(outlook, max_rows), stage_environment(stage), dest);
+	max_rows -= execute_statement(compare_statement(outlook, max_rows), stage_environment(stage), dest).processed;
 	stage_end_batch(stage);
-	source_release(outlook->source);
+	if (outlook->tombstones && max_rows > 0)
+	{
+		stage = tombstones_stage(outlook->tombstones, max_rows, CurrentMemoryContext);
+		(void) execute_statement(psprintf("%s LIMIT %d", compare_tombstones(outlook), max_rows),
+								 stage_environment(stage), dest);
+		stage_end_batch(stage);
+	}
+	outlook_close(outlook);
 	role_leave(&bracket);
 	return (Datum) 0;
 }

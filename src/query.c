@@ -21,7 +21,7 @@
 #include "source.h"
 #include "window.h"
 
-/* how many transactions after this one it may see rows of: see written_since */
+/* how many transactions after this one it may see rows of: see query_written_since */
 #define LATER_NUMBERS 1048576
 
 static const char expression_hint[] =
@@ -197,8 +197,8 @@ append_high(StringInfo buf, const Shape *shape, const Bound *high)
  * beyond the room that is left for them come with the next run, as the mark of
  * this one is no higher than its number.
  */
-static char *
-written_since(const Source *source, uint64 mark)
+char *
+query_written_since(const Source *source, uint64 mark)
 {
 	return psprintf("pg_catalog.age(%s) OPERATOR(pg_catalog.>=) %d"
 					" AND pg_catalog.age(%s) OPERATOR(pg_catalog.<=) pg_catalog.age('%u'::pg_catalog.xid)",
@@ -233,12 +233,12 @@ null_condition(const Shape *shape, const Window *window, const char *news)
 }
 
 /* the conditions on the watermark, or nothing where every row is wanted */
-static char *
-window_condition(const Shape *shape, const Source *source, const Window *window)
+char *
+query_condition(const Shape *shape, const Source *source, const Window *window)
 {
 	StringInfoData buf;
 	char	   *news = window->mark != 0 && source->with_xmin
-		? written_since(source, window->mark) : NULL;
+		? query_written_since(source, window->mark) : NULL;
 
 	if (shape->by_xmin)
 		return news;
@@ -291,7 +291,7 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		   const Window *window, const char *part, ReadOrder order, int64 limit)
 {
 	StringInfoData buf;
-	char	   *condition = window_condition(shape, source, window);
+	char	   *condition = query_condition(shape, source, window);
 
 	if (part)
 		condition = condition ? psprintf("%s AND %s", condition, part) : (char *) part;
@@ -309,6 +309,8 @@ query_read(const Shape *shape, Source *source, const char *filter,
 	if (shape->watermark && shape->watermark_position == shape->ncolumns)
 		appendStringInfo(&buf, ", %s AS %s", shape->watermark_expression,
 						 quote_identifier(shape->watermark_name));
+	if (shape->deleted_expression)
+		appendStringInfo(&buf, ", %s AS %s", shape->deleted_expression, quote_identifier(shape->deleted_name));
 	appendStringInfo(&buf, " FROM %s", source->routine->from_clause(source));
 	append_where(&buf, filter, condition);
 
@@ -331,6 +333,21 @@ query_read(const Shape *shape, Source *source, const char *filter,
 		if (limit > 0)
 			appendStringInfo(&buf, " LIMIT " INT64_FORMAT, limit);
 	}
+	return buf.data;
+}
+
+char *
+query_list(const char *list, const Shape *shape, Source *source, const char *filter,
+		   const Window *window, const char *part)
+{
+	StringInfoData buf;
+	char	   *condition = query_condition(shape, source, window);
+
+	if (part)
+		condition = condition ? psprintf("%s AND %s", condition, part) : (char *) part;
+	initStringInfo(&buf);
+	appendStringInfo(&buf, "SELECT %s FROM %s", list, source->routine->from_clause(source));
+	append_where(&buf, filter, condition);
 	return buf.data;
 }
 

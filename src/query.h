@@ -24,6 +24,16 @@ typedef enum ReadOrder
 extern char *query_read(const Shape *shape, struct Source *source, const char *filter,
 						const struct Window *window, const char *part, ReadOrder order, int64 limit);
 
+/* "SELECT list" of the rows of a window that pass the filter, and a further condition (NULL: none) */
+extern char *query_list(const char *list, const Shape *shape, struct Source *source, const char *filter,
+						const struct Window *window, const char *part);
+
+/* the condition that the window's bounds are, as query_read() has it; NULL: every row is in it */
+extern char *query_condition(const Shape *shape, const struct Source *source, const struct Window *window);
+
+/* "the row was written by a transaction that was not over when the mark was taken" */
+extern char *query_written_since(const struct Source *source, uint64 mark);
+
 /*
  * Values of an expression that cut what lies between its smallest and its largest into n equal
  * ranges: the ends of all but the last. Fewer, and some alike, where there are not so many.

@@ -61,6 +61,8 @@ struct Remote
 	List	   *sent;			/* of Question *: not answered yet */
 	PGresult   *answer;			/* of the first of these, as far as it is read */
 
+	bool		forgets;		/* what was prepared is not known there any more: somebody stands between */
+	Guard		guard;			/* what is still to be answered as before; no answer: nothing */
 	bool		in_transaction; /* it is open, with a snapshot that others share */
 	bool		copy_begins;	/* the COPY is sent, and its first answer not read */
 	char	   *copy_sql;		/* for the error context */
@@ -331,17 +333,18 @@ settings_for(Remote *remote)
 	return sql;
 }
 
-/* the settings go first, without being waited for */
+/* the settings go first, without being waited for; after a COPY, questions go as those before it did */
 static void
 send_settings(Remote *remote)
 {
-	if (remote->settings_sent)
-		return;
 	if (remote->connection->is_opening)
 		(void) login_proceed(remote->connection, true);
-	remote->settings.sql = settings_for(remote);
+	if (!remote->settings_sent)
+		remote->settings.sql = settings_for(remote);
 	if (!PQenterPipelineMode(remote->connection->pg))
 		report_lost(remote, remote->settings.sql);
+	if (remote->settings_sent)
+		return;
 	send_question(remote, &remote->settings, find_statement(remote, remote->settings.sql, true));
 	remote->settings_sent = true;
 }
@@ -392,6 +395,7 @@ ask(Remote *remote, Question *question)
 	answer = read_answer(remote);
 	if (!is_good(answer) && plan_does_not_fit(answer))
 	{
+		remote->forgets = true;
 		PQclear(answer);
 		abandon_sent(remote);
 		send_question(remote, question, NULL);
@@ -507,6 +511,54 @@ remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32
  */
 #define BEGIN_READING "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY%s%s"
 
+/* the guard's question as SQL; it was asked before, and so is prepared */
+static const char *
+guard_first(Remote *remote, const Guard *guard)
+{
+	Statement  *statement = guard && !remote->forgets ? find_statement(remote, guard->sql, false) : NULL;
+
+	if (statement == NULL)
+		return "";
+	remote->guard = *guard;
+	return psprintf("; EXECUTE %s(%s)", statement->name, quote_literal_cstr(guard->argument));
+}
+
+/* is it the answer that was had? */
+static bool
+same_answer(const PGresult *result, const TextRows *answer)
+{
+	if (PQntuples(result) != answer->nrows)
+		return false;
+	for (int r = 0; r < answer->nrows; r++)
+		for (int c = 0; c < answer->ncols; c++)
+		{
+			const char *was = answer->value[r][c];
+
+			if (PQgetisnull(result, r, c) ? was != NULL : was == NULL || strcmp(was, PQgetvalue(result, r, c)) != 0)
+				return false;
+		}
+	return true;
+}
+
+/* clears the result where it is not what the guard had */
+static void
+check_guard(Remote *remote, PGresult *result)
+{
+	bool		holds = same_answer(result, remote->guard.answer);
+
+	remote->guard.answer = NULL;
+	if (holds)
+		return;
+	remote->connection->is_spoilt = true;
+	PQclear(result);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("%s at server \"%s\" was altered while the run began", remote->guard.argument,
+					remote->server_name),
+			 errdetail("Its columns, types or keys are not those that the run was planned for."),
+			 errhint("Run the job again.")));
+}
+
 /* sends simple queries, after the last answer to what was asked before */
 static void
 send_simple(Remote *remote, const char *sql)
@@ -527,10 +579,10 @@ lock_first(const char *relation)
 }
 
 char *
-remote_share_snapshot(Remote *remote, const char *relation)
+remote_share_snapshot(Remote *remote, const char *relation, const Guard *guard)
 {
-	char	   *sql = psprintf(BEGIN_READING "; SELECT pg_catalog.pg_export_snapshot()",
-							   lock_first(relation), "");
+	char	   *sql = psprintf(BEGIN_READING "%s; SELECT pg_catalog.pg_export_snapshot()",
+							   lock_first(relation), "", guard_first(remote, guard));
 	PGresult   *result;
 	char	   *snapshot = NULL;
 
@@ -539,7 +591,9 @@ remote_share_snapshot(Remote *remote, const char *relation)
 	{
 		if (!is_good(result))
 			report_result(remote, result, sql);
-		if (PQresultStatus(result) == PGRES_TUPLES_OK)
+		if (PQresultStatus(result) == PGRES_TUPLES_OK && remote->guard.answer)
+			check_guard(remote, result);
+		else if (PQresultStatus(result) == PGRES_TUPLES_OK)
 			snapshot = pstrdup(PQgetvalue(result, 0, 0));
 		PQclear(result);
 	}
@@ -568,12 +622,13 @@ remote_take_snapshot(Remote *remote, const char *snapshot, const char *relation)
 }
 
 void
-remote_copy_start(Remote *remote, const char *sql, const char *relation)
+remote_copy_start(Remote *remote, const char *sql, const char *relation, const Guard *guard)
 {
 	if (remote->in_transaction && !PQsendQuery(remote->connection->pg, psprintf("%s; COMMIT", sql)))
 		report_lost(remote, sql);
 	else if (!remote->in_transaction)
-		send_simple(remote, psprintf(BEGIN_READING "; %s; COMMIT", lock_first(relation), "", sql));
+		send_simple(remote, psprintf(BEGIN_READING "%s; %s; COMMIT", lock_first(relation), "",
+									 guard_first(remote, guard), sql));
 	remote->in_transaction = false;
 	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
 	remote->copy_begins = true;
@@ -595,6 +650,8 @@ copy_has_begun(Remote *remote, bool wait)
 			report_lost(remote, sql);
 		if (PQresultStatus(result) == PGRES_COPY_OUT)
 			remote->copy_begins = false;
+		else if (PQresultStatus(result) == PGRES_TUPLES_OK && remote->guard.answer)
+			check_guard(remote, result);
 		else if (PQresultStatus(result) != PGRES_COMMAND_OK)
 			report_result(remote, result, sql);
 		PQclear(result);

@@ -16,6 +16,17 @@
 typedef struct Remote Remote;
 
 /*
+ * Guard: a question with an argument and the answer that was had. Where it is asked again
+ * in the transaction that reads, and answered otherwise, that fails by 40001.
+ */
+typedef struct Guard
+{
+	const char *sql;
+	const char *argument;
+	const TextRows *answer;
+} Guard;
+
+/*
  * Connects as the user's mapping says, or takes the connection that was kept
  * of an earlier use. It is given back at the latest when "context" is reset.
  * Timeouts are in milliseconds, 0 for none; they are set in the session there.
@@ -69,9 +80,9 @@ extern void remote_describe(Remote *remote, const char *sql, int ncolumns,
 /*
  * Begins the transaction of the next remote_copy_start() here, and returns its
  * snapshot's name, by which other connections can read the same until that ends.
- * Here and below, a relation is locked (ACCESS SHARE) before the snapshot is taken; NULL: none.
+ * Here and below, a relation is locked (ACCESS SHARE) before the snapshot is taken, and a guard asked after that; NULL: none.
  */
-extern char *remote_share_snapshot(Remote *remote, const char *relation);
+extern char *remote_share_snapshot(Remote *remote, const char *relation, const Guard *guard);
 
 /* begins it likewise, with the snapshot that another connection shares; 55P03 where the lock is not to be had at once */
 extern void remote_take_snapshot(Remote *remote, const char *snapshot, const char *relation);
@@ -80,7 +91,7 @@ extern void remote_take_snapshot(Remote *remote, const char *snapshot, const cha
  * Starts a COPY … TO STDOUT in a read-only transaction of its own, which ends
  * with the last row. Does not wait for the server to begin.
  */
-extern void remote_copy_start(Remote *remote, const char *sql, const char *relation);
+extern void remote_copy_start(Remote *remote, const char *sql, const char *relation, const Guard *guard);
 
 /*
  * The next piece of the COPY: its length, and in *data its bytes, good until

@@ -15,6 +15,7 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "drift.h"
 #include "job.h"
 #include "run.h"
 #include "shape.h"
@@ -59,6 +60,8 @@ incload_accept_source(PG_FUNCTION_ARGS)
 	}
 	forget_seen(row);
 	catalog_write_checkpoint(job->id, row);
+	catalog_forget_tombstones(job->id);
+	drift_forget(job->id);
 	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
 				  details);
 	PG_RETURN_DATUM(catalog_job_row(job->id));

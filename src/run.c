@@ -133,6 +133,15 @@ take_lock(const Job *job, bool for_session)
 }
 
 void
+run_wait_for_lock(Run *run)
+{
+	run_lock_to_change(run->job);
+	run->is_locked = true;
+	run_begin_inside(run);
+	history_close_dead(run->job, run->record->run_id);
+}
+
+void
 run_require_idle(const Job *job)
 {
 	LOCKTAG		tag;
@@ -360,9 +369,8 @@ run_new(Job *job, MemoryContext context, bool refresh, bool in_batches, int64 ru
 	return run;
 }
 
-/* a run inside the caller's transaction; returns its row of incload.run */
-static Datum
-run_in_transaction(const char *name, bool refresh, Retry *retry)
+Datum
+run_inside(const char *name, RunBody body, void *argument)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "incload run", ALLOCSET_DEFAULT_SIZES);
@@ -371,19 +379,11 @@ run_in_transaction(const char *name, bool refresh, Retry *retry)
 	Datum		row;
 
 	MemoryContextSwitchTo(context);
-	run = run_new(job_load(name), context, refresh, false, 0);
-	run->retry = retry;
+	run = run_new(job_load(name), context, false, false, 0);
 	timeout = run_start_timeout(run->job);
 	PG_TRY();
 	{
-		if (lock_job(run))
-		{
-			job_require_whole(run->job);
-			run_to_end(run);
-			if (refresh)
-				catalog_event(run->job, "job_refreshed", "the target was made equal to the whole source",
-							  psprintf("{\"run_id\": " INT64_FORMAT "}", run->record->run_id));
-		}
+		body(run, argument);
 	}
 	PG_CATCH();
 	{
@@ -393,9 +393,33 @@ run_in_transaction(const char *name, bool refresh, Retry *retry)
 	PG_END_TRY();
 	run_end(run, timeout);
 	MemoryContextSwitchTo(caller);
-	row = datumCopy(run->record->row, false, -1);
+	row = run->record->row ? datumCopy(run->record->row, false, -1) : (Datum) 0;
 	MemoryContextDelete(context);
 	return row;
+}
+
+/* what is new; or, with a Retry, what was put aside */
+static void
+load_body(Run *run, void *retry)
+{
+	run->retry = retry;
+	if (!lock_job(run))
+		return;
+	job_require_whole(run->job);
+	run_to_end(run);
+}
+
+static void
+refresh_body(Run *run, void *argument)
+{
+	run->is_full = true;
+	run->record->kind = "full";
+	if (!lock_job(run))
+		return;
+	job_require_whole(run->job);
+	run_to_end(run);
+	catalog_event(run->job, "job_refreshed", "the target was made equal to the whole source",
+				  psprintf("{\"run_id\": " INT64_FORMAT "}", run->record->run_id));
 }
 
 PG_FUNCTION_INFO_V1(incload_run);
@@ -408,7 +432,7 @@ PG_FUNCTION_INFO_V1(incload_run);
 Datum
 incload_run(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, NULL));
+	PG_RETURN_DATUM(run_inside(text_to_cstring(PG_GETARG_TEXT_PP(0)), load_body, NULL));
 }
 
 PG_FUNCTION_INFO_V1(incload_refresh);
@@ -420,7 +444,7 @@ PG_FUNCTION_INFO_V1(incload_refresh);
 Datum
 incload_refresh(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_DATUM(run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), true, NULL));
+	PG_RETURN_DATUM(run_inside(text_to_cstring(PG_GETARG_TEXT_PP(0)), refresh_body, NULL));
 }
 
 PG_FUNCTION_INFO_V1(incload_retry_rejects);
@@ -439,7 +463,7 @@ incload_retry_rejects(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	run_in_transaction(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, retry);
+	(void) run_inside(text_to_cstring(PG_GETARG_TEXT_PP(0)), load_body, retry);
 	/* a paused job's is skipped */
 	memset(nulls, retry->tried == NULL, sizeof(nulls));
 	values[0] = Int64GetDatum(retry->applied);

@@ -22,6 +22,18 @@ extern Run *run_new(Job *job, MemoryContext context, bool refresh, bool in_batch
  */
 extern TimestampTz run_start_timeout(const Job *job);
 
+/* what a function does with a job inside the caller's transaction */
+typedef void (*RunBody) (Run *run, void *argument);
+
+/*
+ * Does it for the job of that name, as a run that is on record whatever becomes of
+ * it. Returns the row of incload.run that was written last.
+ */
+extern Datum run_inside(const char *name, RunBody body, void *argument);
+
+/* takes the job's lock until the end of the transaction; waits for a run that is under way */
+extern void run_wait_for_lock(Run *run);
+
 /* from lock to history, committing after each batch by run->commit; the record of a paused job's run is "skipped" */
 extern void run_batches(Run *run);
 

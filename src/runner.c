@@ -162,6 +162,8 @@ do_task(const Task *task)
 		pgstat_report_activity(STATE_RUNNING, activity);
 		if (task->is_backfill)
 			unattended_backfill(task);
+		else if (task->is_reconcile)
+			unattended_reconcile(task);
 		else
 			unattended_run(task);
 	}
@@ -226,7 +228,7 @@ incload_runner_main(Datum arg)
 		slot = slot_mine();
 		do_task(&slot.task);
 		clean_session();
-	} while ((slot.task.is_scheduled || slot.task.is_backfill) && ++tasks < MOST_TASKS && wait_for_task());
+	} while ((slot.task.is_scheduled || slot.task.is_backfill || slot.task.is_reconcile) && ++tasks < MOST_TASKS && wait_for_task());
 	/* any of them may wait for the room */
 	slots_wake(SLOT_SCHEDULER, InvalidOid);
 }

@@ -27,27 +27,11 @@
 #include "names.h"
 #include "query.h"
 #include "shape.h"
+#include "shape_deleted.h"
+#include "shape_columns.h"
 #include "shape_watermark.h"
 #include "source.h"
 #include "trouble.h"
-
-List *
-relation_column_names(Oid relation)
-{
-	List	   *names = NIL;
-	Relation	rel = table_open(relation, AccessShareLock);
-	TupleDesc	desc = RelationGetDescr(rel);
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!att->attisdropped)
-			names = lappend(names, pstrdup(NameStr(att->attname)));
-	}
-	table_close(rel, AccessShareLock);
-	return names;
-}
 
 bool
 shape_loads(const Shape *shape, AttrNumber attnum)
@@ -56,84 +40,6 @@ shape_loads(const Shape *shape, AttrNumber attnum)
 		if (shape->columns[i].attnum == attnum)
 			return true;
 	return false;
-}
-
-void
-shape_unknown_column(const char *side, const char *relation, List *names, const char *wanted,
-			   const char *role)
-{
-	const char *nearest = nearest_name(names, wanted);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("column \"%s\" does not exist in %s %s", wanted, side, relation),
-			 errdetail("It is named as %s.", role),
-			 nearest ? errhint("Perhaps \"%s\" is meant.", nearest)
-			 : errhint("Column names are taken as they are written, without quotes.")));
-}
-
-void
-shape_require_columns(const Job *job, List *names, List *wanted, const char *role)
-{
-	ListCell   *lc;
-
-	foreach(lc, wanted)
-		if (!name_in_list(names, lfirst(lc)))
-			shape_unknown_column("source", job->source_name, names, lfirst(lc), role);
-}
-
-static LoadColumn *
-new_column(const char *name, char *expression, bool is_transform)
-{
-	LoadColumn *column = palloc0(sizeof(LoadColumn));
-
-	column->name = pstrdup(name);
-	column->expression = expression;
-	column->is_transform = is_transform;
-	column->typmod = column->source_typmod = -1;
-	return column;
-}
-
-List *
-shape_source_columns(const Job *job)
-{
-	const JobOptions *options = job->options;
-	List	   *names = relation_column_names(job->source);
-	List	   *columns = NIL;
-	List	   *transformed = NIL;
-	ListCell   *lc;
-
-	shape_require_columns(job, names, options->columns, "option \"columns\"");
-	shape_require_columns(job, names, options->exclude, "option \"exclude\"");
-
-	foreach(lc, options->transforms)
-		transformed = lappend(transformed, ((Transform *) lfirst(lc))->column);
-	foreach(lc, names)
-	{
-		char	   *name = lfirst(lc);
-
-		if (options->columns ? !name_in_list(options->columns, name)
-			: name_in_list(options->exclude, name))
-			continue;
-		if (!name_in_list(transformed, name))
-			columns = lappend(columns, new_column(name, pstrdup(quote_identifier(name)), false));
-	}
-	foreach(lc, options->transforms)
-	{
-		Transform  *transform = lfirst(lc);
-		char	   *what = psprintf("the transform of column \"%s\"", transform->column);
-
-		columns = lappend(columns, new_column(transform->column,
-											  expression_embed(transform->expression, what),
-											  true));
-	}
-	if (columns == NIL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job \"%s\" has no column to load", job->name),
-				 errdetail("The options leave out every column of %s.", job->source_name),
-				 errhint("Change the option \"columns\" or \"exclude\".")));
-	return columns;
 }
 
 /*
@@ -178,10 +84,10 @@ shape_foresee(Source *source, const Job *job)
 {
 	char	   *watermark = shape_watermark_expression(job);
 
-	source->routine->expect(source, query_describe(shape_source_columns(job), watermark,
+	facts_foresee(source);
+	source->routine->expect(source, query_describe(shape_source_columns(source, job), watermark,
 												   source->routine->from_clause(source),
 												   job->options->filter), NULL, true);
-	facts_foresee(source);
 }
 
 void
@@ -288,6 +194,24 @@ same_binary(Oid source_type, Oid target_type)
 	return result;
 }
 
+/* which instant and which local time go together depends on a zone that nothing names */
+static bool
+lacks_zone(Oid from, Oid to)
+{
+	return (from == TIMESTAMPTZOID && (to == TIMESTAMPOID || to == DATEOID || to == TIMEOID)) ||
+		(to == TIMESTAMPTZOID && (from == TIMESTAMPOID || from == DATEOID));
+}
+
+bool
+shape_types_meet(Oid from, Oid to)
+{
+	if (!OidIsValid(from) || same_binary(from, to))
+		return true;
+	from = getBaseType(from);
+	to = getBaseType(to);
+	return !lacks_zone(from, to) && (from == to || can_coerce_type(1, &from, &to, COERCION_ASSIGNMENT));
+}
+
 /* whether values of the source's type can go into the target's column, and how */
 static void
 match_types(const Job *job, LoadColumn *column)
@@ -299,8 +223,7 @@ match_types(const Job *job, LoadColumn *column)
 	if (!OidIsValid(from) || column->same_binary)
 		return;
 	from = getBaseType(from);
-	if ((from == TIMESTAMPTZOID && (to == TIMESTAMPOID || to == DATEOID || to == TIMEOID)) ||
-		(to == TIMESTAMPTZOID && (from == TIMESTAMPOID || from == DATEOID)))
+	if (lacks_zone(from, to))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" is %s at the source and %s in the target", column->name,
@@ -337,7 +260,7 @@ equality_is_image(Oid type, Oid collation)
 		DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(entry->btree_opintype)));
 }
 
-/* takes over what the target says about a column; false for one that it computes itself */
+/* takes over what the target says about a column; false for one that it computes itself, or has no place for */
 static bool
 match_target_column(const Job *job, Relation target, LoadColumn *column)
 {
@@ -348,6 +271,8 @@ match_target_column(const Job *job, Relation target, LoadColumn *column)
 		if (!TupleDescAttr(desc, i)->attisdropped &&
 			strcmp(NameStr(TupleDescAttr(desc, i)->attname), column->name) == 0)
 			att = TupleDescAttr(desc, i);
+	if (att == NULL && shape_may_leave_out(job, column->name))
+		return false;
 	if (att == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
@@ -358,6 +283,9 @@ match_target_column(const Job *job, Relation target, LoadColumn *column)
 				 : errhint("Add it with ALTER TABLE, or leave it out: {\"exclude\": [\"%s\"]}.",
 						   column->name)));
 	if (att->attgenerated)
+		return false;
+	if (!shape_types_meet(column->source_type, att->atttypid) && !job->is_new &&
+		shape_may_leave_out(job, column->name))
 		return false;
 
 	column->attnum = att->attnum;
@@ -387,7 +315,7 @@ require_defaults(const Job *job, Relation target, List *columns)
 {
 	TupleDesc	desc = RelationGetDescr(target);
 
-	for (int i = 0; i < desc->natts; i++)
+	for (int i = 0; i < desc->natts && !job->only_fills; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		bool		is_loaded = false;
@@ -506,12 +434,12 @@ key_cuts_ties(const Source *source, const Shape *shape, const Job *job)
 	return true;
 }
 
-static void
-build_desc(Shape *shape)
+void
+shape_build_desc(Shape *shape)
 {
 	bool		separate = shape->watermark && shape->watermark_position == shape->ncolumns;
 
-	shape->desc = CreateTemplateTupleDesc(shape->ncolumns + (separate ? 1 : 0));
+	shape->desc = CreateTemplateTupleDesc(shape->ncolumns + (separate ? 1 : 0) + (shape->deleted_expression ? 1 : 0));
 	shape->all_binary = true;
 	for (int i = 0; i < shape->ncolumns; i++)
 	{
@@ -527,6 +455,8 @@ build_desc(Shape *shape)
 						   shape->watermark->type, -1, 0);
 		TupleDescInitEntryCollation(shape->desc, shape->ncolumns + 1, shape->watermark->collation);
 	}
+	if (shape->deleted_expression)
+		TupleDescInitEntry(shape->desc, shape->deleted_position + 1, shape->deleted_name, BOOLOID, -1, 0);
 	compat_TupleDescFinalize(shape->desc);
 }
 
@@ -534,22 +464,25 @@ Shape *
 shape_build(Source *source, const Job *job)
 {
 	Shape	   *shape = palloc0(sizeof(Shape));
-	List	   *candidates = shape_source_columns(job);
+	List	   *candidates;
 	List	   *columns = NIL;
 	Oid			watermark_type = InvalidOid;
 	int32		watermark_typmod = -1;
 	Oid			watermark_collation = InvalidOid;
-	SourceFacts *facts;
+	SourceFacts *facts = facts_outline(source);
 	Relation	target;
 	ListCell   *lc;
 
+	shape_note_gone(source, job, facts);
+	candidates = shape_source_columns(source, job);
 	shape_describe(source, job, candidates, &watermark_type, &watermark_typmod, &watermark_collation);
 
 	target = table_open(job->target, AccessShareLock);
 	foreach(lc, candidates)
 		if (match_target_column(job, target, lfirst(lc)))
 			columns = lappend(columns, lfirst(lc));
-	require_defaults(job, target, columns);
+	if (!job->reads_tombstones)
+		require_defaults(job, target, columns);
 	table_close(target, AccessShareLock);
 
 	if (columns == NIL)
@@ -562,7 +495,7 @@ shape_build(Source *source, const Job *job)
 	foreach(lc, columns)
 		shape->columns[shape->ncolumns++] = *(LoadColumn *) lfirst(lc);
 	match_key(job, shape);
-	facts = facts_outline(source);
+	facts_add_feeds(source, facts);
 	shape->source_numbers = facts_numbers(facts);
 	source_note_facts(source, facts->kind, facts->is_readable);
 	shape->key_is_unique = key_is_unique(facts, shape, job);
@@ -570,6 +503,8 @@ shape_build(Source *source, const Job *job)
 		shape->key_is_portable = false;
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);
-	build_desc(shape);
+	shape->of_tombstones = job->reads_tombstones;
+	shape_add_deleted(job, shape);
+	shape_build_desc(shape);
 	return shape;
 }

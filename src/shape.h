@@ -40,7 +40,8 @@ typedef enum WatermarkFeed
 
 /*
  * Shape: what one row of the source's query is. Its columns, in order, are
- * the loaded columns and, where none of them is the watermark, the watermark.
+ * the loaded columns; where none of them is the watermark, the watermark; and
+ * whether the row is deleted, where a column of the source tells.
  */
 typedef struct Shape
 {
@@ -60,6 +61,10 @@ typedef struct Shape
 	bool		fallback_is_unique;
 	WatermarkFeed fallback_feed;
 	char	   *source_numbers; /* which of the source's columns is which: another one may take a name */
+	char	   *deleted_expression; /* "the row is deleted", to be read along; NULL: nothing says so */
+	char	   *deleted_name;	/* of the column that is added for it, unlike any other */
+	int			deleted_position;	/* in a row; -1: none */
+	bool		of_tombstones;	/* each row says that its key is deleted, and has no more than that */
 	bool		by_xmin;		/* no column is tracked, but the transaction that wrote a row */
 	TupleDesc	desc;			/* of a staged row */
 	bool		key_is_portable;	/* key values can be bounds in a query at the source */
@@ -71,10 +76,13 @@ struct Source;
 
 /*
  * The columns that a job reads, before there is a target: names and
- * expressions from the source, columns, exclude and transforms. 42703 with the
- * nearest name for one that the source has not.
+ * expressions from the source, columns, exclude and transforms, but for those that are
+ * gone there. 42703 with the nearest name for one that the source has not.
  */
-extern List *shape_source_columns(const Job *job);	/* of LoadColumn * */
+extern List *shape_source_columns(const struct Source *source, const Job *job);	/* of LoadColumn * */
+
+/* can values of the first type go into a column of the second, by themselves? */
+extern bool shape_types_meet(Oid from, Oid to);
 
 /* asks the source for the types of the columns' expressions and fills them in */
 extern void shape_describe(struct Source *source, const Job *job, List *columns,
@@ -98,6 +106,9 @@ extern bool shape_tracks_xmin(const Job *job);
 
 /* the job's watermark as SQL over the source's columns; NULL for none, and for xmin */
 extern char *shape_watermark_expression(const Job *job);
+
+/* describes the row of a shape by its columns */
+extern void shape_build_desc(Shape *shape);
 
 /* where a row has the column of that name; -1: nowhere */
 extern int	shape_column_position(const Shape *shape, const char *name);

@@ -48,6 +48,7 @@ typedef struct Task
 	int			attempt;		/* from 1 */
 	bool		is_scheduled;	/* its outcome sets when the job runs next */
 	bool		is_backfill;	/* loads windows of the job's backfill, until there are none */
+	bool		is_reconcile;	/* compares the job's source and target, by the option reconcile_schedule */
 	int64		window_id;		/* of these, the one that it has now; 0: none */
 	TransactionId after;		/* only once this transaction has committed, if set */
 } Task;

@@ -83,12 +83,16 @@ struct Source
 	bool		is_local;		/* the rows are in this database */
 	bool		puts_aside;		/* the stage has a place for rows that cannot be staged; set before open */
 	bool		may_lock;		/* the relation can be locked there, by who reads it */
+	const struct Source *beside;	/* of another relation there, which the queries name, too; NULL: none */
 	bool		with_xmin;		/* the relation is a table, and its from_clause shows xmin: */
 	char	   *xmin;			/* the xid that wrote a row, as SQL */
 	bool		zone_is_asked;	/* what follows is known */
 	bool		zone_is_personal;	/* the session there has a time zone of its own, not its server's */
 	const char *with_system;	/* a system column that the from_clause shows, too; NULL: none */
 	char	   *system;			/* as SQL, wherever it is shown */
+	TextRows   *outline;		/* what facts_outline() was told */
+	const char *outline_sql;	/* and by which question */
+	List	   *gone;			/* columns (char *) that are no longer there: the from_clause leaves them out */
 };
 
 /*

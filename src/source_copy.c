@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "copy_stream.h"
 #include "login.h"
+#include "names.h"
 #include "remote.h"
 #include "source.h"
 
@@ -82,7 +83,7 @@ copy_from_clause(Source *source)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		const char *remote_name;
 
-		if (att->attisdropped)
+		if (att->attisdropped || name_in_list(source->gone, NameStr(att->attname)))
 			continue;
 		remote_name = foreign_option(GetForeignColumnOptions(rel->rd_id, att->attnum),
 									 "column_name", NameStr(att->attname));
@@ -115,7 +116,11 @@ copy_ask_about(Source *source, const char *sql, const char *argument)
 static bool
 copy_foresee(Source *source)
 {
-	return remote_follow(((CopySource *) source)->remote, source->job->name);
+	const Job  *job = source->job;
+
+	/* no job's name has a quote in it */
+	return remote_follow(((CopySource *) source)->remote,
+						 job->reads_tombstones ? psprintf("%s \"tombstones\"", job->name) : job->name);
 }
 
 static void
@@ -155,9 +160,14 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	int			n = list_length(queries);
 	const char *snapshot = NULL;
 	const char *lock = source->may_lock ? copy_relation_name(source) : NULL;
+	const Source *beside = source->beside;
+	Guard		guard = {.sql = source->outline_sql, .argument = copy_relation_name(source), .answer = source->outline};
 	MemoryContext context = AllocSetContextCreate(source->context, "incload copy", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
+	/* a table that is rewritten looks empty to a snapshot of before */
+	if (lock && beside && beside->may_lock)
+		lock = psprintf("%s, %s", lock, copy_relation_name((Source *) beside));
 	self->query_context = context;
 	self->values = palloc(sizeof(Datum) * shape->desc->natts);
 	self->nulls = palloc(sizeof(bool) * shape->desc->natts);
@@ -170,11 +180,12 @@ copy_open(Source *source, List *queries, const Shape *shape)
 	for (int i = 0; i < n; i++)
 		self->remotes[i] = i == 0 ? self->remote : connect(source->job, context);
 	if (n > 1)
-		snapshot = remote_share_snapshot(self->remote, lock);
+		snapshot = remote_share_snapshot(self->remote, lock, source->outline ? &guard : NULL);
 	for (int i = 1; i < n; i++)
 		remote_take_snapshot(self->remotes[i], snapshot, lock);
 	for (int i = 0; i < n; i++)
-		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock, shape,
+		self->streams[i] = copy_stream_open(self->remotes[i], list_nth(queries, i), lock,
+											source->outline ? &guard : NULL, shape,
 											source->job->source, source->puts_aside, context);
 	MemoryContextSwitchTo(old);
 }

@@ -119,7 +119,8 @@ check_row(Stage *stage, Datum *values, bool *nulls)
 					 ? errdetail("The row's watermark is %s.",
 								 watermark_print(shape->watermark, values[position]))
 					 : errdetail("A row without a key cannot be found again."),
-					 errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
+					 shape->of_tombstones ? errhint("Take it out there, and declare the column NOT NULL.")
+					 : errhint("Choose a key that is never null, or leave such rows out: {\"filter\": \"%s IS NOT NULL\"}.",
 							 quote_identifier(shape->columns[shape->key[i]].name))));
 	if (position >= 0 && nulls[position] && stage->null_watermark == NULL_WATERMARK_ERROR)
 		ereport(ERROR,
@@ -160,11 +161,27 @@ may_cut_before(const Stage *stage, Datum *values, bool *nulls)
 	return watermark_compare(stage->shape->watermark, values[position], stage->last_watermark) != 0;
 }
 
+/* is it marked as deleted at the source? */
+static bool
+is_marked(const Stage *stage, Datum *values, bool *nulls)
+{
+	int			position = stage->shape->deleted_position;
+
+	return position >= 0 && !nulls[position] && DatumGetBool(values[position]);
+}
+
 static void
 add_row(Stage *stage, Datum *values, bool *nulls)
 {
+	bool		marked = is_marked(stage, values, nulls);
+
+	if (marked)
+		stage->nmarked++;
 	if (stage->heap)
-		new_heap_put(stage->heap, values, nulls);
+	{
+		if (!marked)
+			new_heap_put(stage->heap, values, nulls);
+	}
 	else
 		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
 	stage->nrows++;
@@ -221,6 +238,7 @@ stage_begin_batch(Stage *stage)
 
 	stage->rows = tuplestore_begin_heap(false, false, work_mem);
 	stage->nrows = 0;
+	stage->nmarked = 0;
 	stage->nsuperseded = 0;
 	stage->nrejected = 0;
 	brake_release(&stage->brake);
@@ -262,27 +280,69 @@ stage_pour(Stage *stage, NewHeap *heap)
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(row_context);
 		slot_getallattrs(slot);
-		new_heap_put(heap, slot->tts_values, slot->tts_isnull);
+		if (!is_marked(stage, slot->tts_values, slot->tts_isnull))
+			new_heap_put(heap, slot->tts_values, slot->tts_isnull);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	ExecDropSingleTupleTableSlot(slot);
 }
 
-QueryEnvironment *
-stage_environment(Stage *stage)
+void
+stage_show(Stage *stage, const char *name, QueryEnvironment *environment)
 {
-	QueryEnvironment *environment = create_queryEnv();
 	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
 
-	enr->md.name = STAGE_NAME;
+	enr->md.name = pstrdup(name);
 	enr->md.reliddesc = InvalidOid;
 	enr->md.tupdesc = stage->shape->desc;
 	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
 	enr->md.enrtuples = stage->nrows;
 	enr->reldata = stage->rows;
 	register_ENR(environment, enr);
+}
+
+QueryEnvironment *
+stage_environment(Stage *stage)
+{
+	QueryEnvironment *environment = create_queryEnv();
+
+	stage_show(stage, STAGE_NAME, environment);
 	return environment;
+}
+
+/* what a query returns, in a store of its own; sets how many rows */
+static Tuplestorestate *
+query_into_store(Stage *stage, const char *sql, QueryEnvironment *environment, int64 *nrows)
+{
+	MemoryContext old = MemoryContextSwitchTo(stage->context);
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	DestReceiver *dest;
+
+	MemoryContextSwitchTo(old);
+	dest = CreateDestReceiver(DestTuplestore);
+	SetTuplestoreDestReceiverParams(dest, store, stage->context, false, NULL, NULL);
+	*nrows = execute_statement(sql, environment, dest).processed;
+	return store;
+}
+
+void
+stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	stage_end_batch(stage);
+	stage->nsuperseded = 0;
+	stage->rows = query_into_store(stage, sql, environment, &stage->nrows);
+}
+
+int64
+stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment)
+{
+	int64		before = stage->nrows;
+	Tuplestorestate *kept = query_into_store(stage, sql, environment, &stage->nrows);
+
+	tuplestore_end(stage->rows);
+	stage->rows = kept;
+	return before - stage->nrows;
 }
 
 /*
@@ -309,10 +369,6 @@ stage_reduce(Stage *stage)
 	const Shape *shape = stage->shape;
 	StringInfoData columns;
 	StringInfoData key;
-	DestReceiver *dest;
-	Tuplestorestate *reduced;
-	ExecuteCounts counts;
-	MemoryContext old;
 
 	if (shape->key_is_unique || shape->nkeys == 0 || stage->nrows < 2)
 		return;
@@ -324,20 +380,15 @@ stage_reduce(Stage *stage)
 	for (int i = 0; i < shape->nkeys; i++)
 		appendStringInfo(&key, "%sc%d", i ? ", " : "", shape->key[i]);
 
-	old = MemoryContextSwitchTo(stage->context);
-	reduced = tuplestore_begin_heap(false, false, work_mem);
-	MemoryContextSwitchTo(old);
-	dest = CreateDestReceiver(DestTuplestore);
-	SetTuplestoreDestReceiverParams(dest, reduced, stage->context, false, NULL, NULL);
-	counts = execute_statement(psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
-										" (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
-										STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
-										columns.data, key.data, columns.data, key.data,
-										version_order(stage, columns.data)),
-							   stage_environment(stage), dest);
-
-	tuplestore_end(stage->rows);
-	stage->rows = reduced;
-	stage->nsuperseded = stage->nrows - (int64) counts.processed;
-	stage->nrows = counts.processed;
+	stage->nsuperseded = stage_keep(stage,
+									psprintf("SELECT %s FROM (SELECT DISTINCT ON (%s) * FROM"
+											 " (SELECT *, pg_catalog.row_number() OVER () AS place FROM "
+											 STAGE_NAME " AS s(%s)) n ORDER BY %s, %s) d ORDER BY place",
+											 columns.data, key.data, columns.data, key.data,
+											 version_order(stage, columns.data)),
+									stage_environment(stage));
+	if (stage->nmarked > 0)
+		stage->nmarked = execute_statement(psprintf("SELECT FROM " STAGE_NAME " AS s WHERE s.%s",
+													quote_identifier(shape->deleted_name)),
+										   stage_environment(stage), NULL).processed;
 }

@@ -34,6 +34,7 @@ typedef struct Stage
 	MemoryContext context;
 	Tuplestorestate *rows;
 	int64		nrows;			/* rows in it now */
+	int64		nmarked;		/* of those, rows that are marked as deleted; a heap does not get them */
 	int64		nsuperseded;	/* rows that gave way to a newer one of the same key */
 	int64		nrejected;		/* rows that were read and could not be staged */
 
@@ -79,11 +80,20 @@ extern bool stage_is_full(const Stage *stage);
 /* keeps of each key the row that was read last */
 extern void stage_reduce(Stage *stage);
 
+/* fills the batch with what a query of incload's own returns, in the shape of its rows */
+extern void stage_fill(Stage *stage, const char *sql, QueryEnvironment *environment);
+
 /* puts the rows that were kept into a new heap */
 extern void stage_pour(Stage *stage, struct NewHeap *heap);
 
 /* what makes a statement see the rows as STAGE_NAME */
 extern QueryEnvironment *stage_environment(Stage *stage);
+
+/* the same under another name, beside other relations */
+extern void stage_show(Stage *stage, const char *name, QueryEnvironment *environment);
+
+/* keeps of the rows those that a SELECT of all their columns returns; how many are gone */
+extern int64 stage_keep(Stage *stage, const char *sql, QueryEnvironment *environment);
 
 /* lets the rows go; before a commit */
 extern void stage_end_batch(Stage *stage);

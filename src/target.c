@@ -23,6 +23,7 @@
 #include "utils/syscache.h"
 
 #include "compat.h"
+#include "deletes.h"
 #include "names.h"
 #include "role.h"
 #include "target.h"
@@ -81,6 +82,8 @@ require_privileges(const Job *job, bool is_full)
 		require_privilege(job, ACL_SELECT, "SELECT");
 	if (job->strategy == STRATEGY_UPSERT)
 		require_privilege(job, ACL_UPDATE, "UPDATE");
+	if (deletes_from_target(job))
+		require_privilege(job, ACL_DELETE, "DELETE");
 	if (is_full && job_full_refresh_mode(job) == FULL_REFRESH_MERGE)
 	{
 		require_privilege(job, ACL_UPDATE, "UPDATE");

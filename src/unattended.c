@@ -27,6 +27,8 @@
 #include "fault.h"
 #include "history.h"
 #include "incload.h"
+#include "reconcile.h"
+#include "reconcile_agenda.h"
 #include "role.h"
 #include "run.h"
 #include "run_core.h"
@@ -355,4 +357,57 @@ unattended_backfill(const Task *task)
 		}
 	} while (end != WINDOW_NONE);
 	RESUME_CANCEL_INTERRUPTS();
+}
+
+/* the comparison itself, in this transaction */
+static void
+attempt_reconcile(Run *run)
+{
+	TimestampTz volatile timeout = 0;
+	char	   *message;
+
+	PG_TRY();
+	{
+		RESUME_CANCEL_INTERRUPTS();
+		run->job = job_load(run->job->name);
+		timeout = run_start_timeout(run->job);
+		reconcile_run(run);
+		HOLD_CANCEL_INTERRUPTS();
+		run_end(run, timeout);
+	}
+	PG_CATCH();
+	{
+		HOLD_CANCEL_INTERRUPTS();
+		run_end(run, timeout);
+		(void) end_failed(run, &message);
+		catalog_ticket(run->job, run->record->run_id, "reconcile_failed",
+					   psprintf("job %s could not be reconciled: %s", run->job->name, message));
+	}
+	PG_END_TRY();
+}
+
+void
+unattended_reconcile(const Task *task)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "incload reconcile", ALLOCSET_DEFAULT_SIZES);
+	Job		   *job;
+	Run		   *run;
+
+	HOLD_CANCEL_INTERRUPTS();
+	unattended_begin();
+	MemoryContextSwitchTo(context);
+	job = catalog_find_job_by_id(task->job_id);
+	if (job && job->owner == GetUserId() && job->enabled && job->options->reconcile_schedule)
+	{
+		/* whatever becomes of it, the next one is at its time */
+		reconcile_agenda_begin(job);
+		commit_worker();
+		run = run_new(job, context, false, false, 0);
+		run->record->trigger = "schedule";
+		attempt_reconcile(run);
+	}
+	unattended_commit();
+	RESUME_CANCEL_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextDelete(context);
 }

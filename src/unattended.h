@@ -23,6 +23,9 @@ extern void unattended_run(const Task *task);
  */
 extern void unattended_backfill(const Task *task);
 
+/* a background worker compares a job by the option reconcile_schedule; what is wrong is an event */
+extern void unattended_reconcile(const Task *task);
+
 /* a worker's transaction, with a snapshot */
 extern void unattended_begin(void);
 extern void unattended_commit(void);

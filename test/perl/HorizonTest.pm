@@ -26,8 +26,8 @@ our @EXPORT = qw(horizon_nodes add_place in_session in_message prepared
 my @jobs = qw(upsert_time upsert_id append_time append_id);
 my ($source, $target, %place);
 
-# what the bound keeps behind the clock, and a little more
-my $margin = 2.3;
+# what the bound keeps behind the clock, and a little more; for the times of a view, which may be rounded, that is a second more
+my $margin = 3.3;
 
 # horizon_nodes [CONF]: source and target. At the source a role app that writes, and beside
 # reader a role plain, who does not see what others do.

@@ -312,7 +312,7 @@ CREATE TABLE away (id int PRIMARY KEY, n int, name text);
 INSERT INTO away SELECT g, g, 'x' FROM generate_series(1, 1000) g;
 CREATE FOREIGN TABLE away_f (id int, n int, name text) SERVER bad_loop OPTIONS (table_name 'away');
 CREATE TABLE away_copy (id int PRIMARY KEY, n int, name text);
-SELECT job FROM incload_create_job('bad_away', 'away_f', 'away_copy', 'upsert', 'n');
+SELECT job FROM incload_create_job('bad_away', 'away_f', 'away_copy', 'upsert', 'n', options => '{"schema_change": "fail"}');
 ALTER TABLE away RENAME name TO label;
 SELECT * FROM fails($$SELECT incload_run('bad_away')$$);
 ALTER TABLE away RENAME label TO name;

@@ -176,9 +176,9 @@ $stays->quit;
 is(last_run($target, 'late'), 'succeeded|1000|1000|0|0', 'and the rest follows');
 
 # the source is not what it was
-$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN n TO m');
-fails_on_record('items', '42703', qr/column "n" does not exist.*remote SQL/s, 'a column that is gone at the source');
-$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN m TO n; ALTER TABLE items RENAME TO things');
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN id TO ident');
+fails_on_record('items', '42703', qr/source src.items no longer has column "id".*names it as key/s, 'a key column that is gone at the source');
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME COLUMN ident TO id; ALTER TABLE items RENAME TO things');
 fails_on_record('items', '42P01', qr/"public.items" does not exist/, 'a table that is gone at the source');
 $source->safe_psql('postgres', 'ALTER TABLE things RENAME TO items');
 

@@ -311,11 +311,21 @@ is($session->query_safe(q{SELECT rows_updated FROM incload_run('gated')}), '3000
 $pid = readers();
 
 # an error of the source's own
-$source->safe_psql('postgres', 'ALTER TABLE items RENAME v TO w');
-fails_here($run, '42703', "a column that is gone at the source, run $_") foreach (1, 2);
-$source->safe_psql('postgres', 'ALTER TABLE items RENAME w TO v');
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME updated_at TO changed_at');
+fails_here($run, '42703', "a watermark that is gone at the source, run $_") foreach (1, 2);
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME changed_at TO updated_at');
 new_connection('when it is back');
 brings_change("and again, $_") foreach (1 .. 3);
+
+# a column that is left out, as it is gone, is not asked for again
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME v TO w');
+is($session->query_safe($run), 'succeeded|0', 'a column that is gone');
+is($session->query_safe($run), 'succeeded|0', 'and is still gone');
+$pid = readers();
+is($session->query_safe($run), 'succeeded|0', 'and a third time');
+is(readers(), $pid, 'over the same connection');
+$source->safe_psql('postgres', 'ALTER TABLE items RENAME w TO v');
+is($session->query_safe($run), 'succeeded|0', 'until it is back');
 
 # what was prepared for another type of column
 $session->query_safe(q{SELECT incload_run('numbers')}) foreach (1 .. 3);

@@ -130,6 +130,12 @@ as_loader($target, q{SELECT incload_backfill('items')});
 comes_to(q{SELECT count(*) FROM incload.batch_window WHERE state <> 'done'}, '0', 'mended, it goes on');
 is_deeply([ differences($source, $target, 'items', 'dw.items') ], ['0|0'], 'to the end');
 
+# rows that are there get what a changed job would have loaded
+as_loader($target, q{SELECT incload_alter_job('numbers', options => '{"transforms": {"v": "upper(v)"}}'); SELECT incload_run('numbers')});
+is(as_loader($target, q{SELECT count(*) FROM dw.numbers WHERE v = 'V'}), '0', 'a new transform does not change rows that are loaded');
+as_loader($target, q{SELECT incload_backfill('numbers', '1', '11', '4')});
+comes_to(q{SELECT count(*), min(id), max(id) FROM dw.numbers WHERE v = 'V'}, '10|1|10', 'a backfill does, in its range');
+
 # a brake
 as_loader($target, q{SELECT incload_create_job('braked', 'src.numbers', 'dw.braked', 'upsert', 'id', '{id}', options => '{"max_rate": 500}')});
 my $braked = as_loader($target, q{SELECT rows_read, finished_at - started_at > '1.9 s' FROM incload_run('braked')});

@@ -1,0 +1,399 @@
+/*
+ * reconcile.c
+ *		incload_reconcile: source and target compared and made equal, whatever
+ *		the watermark says.
+ *
+ * By hash, ranges that differ are found while runs may go on, and the job's lock
+ * is taken for their rows alone. What the next run will read anyway is no
+ * difference: the rows above the checkpoint, and those of the lookback that were
+ * written since the last run. For the rest, the target cannot be ahead of what
+ * is read, as no run comes in between.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "horizon.h"
+#include "names.h"
+#include "reconcile.h"
+#include "role.h"
+#include "run.h"
+#include "run_core.h"
+#include "target.h"
+#include "trouble.h"
+
+typedef enum ReconcileMode
+{
+	MODE_COUNT,
+	MODE_HASH,
+	MODE_ROWS
+} ReconcileMode;
+
+static const char *const mode_names[] = {"count", "hash", "rows"};
+
+/* Reconciliation: one call, from its arguments to its findings */
+typedef struct Reconciliation
+{
+	ReconcileMode mode;
+	bool		repair;
+	ReturnSetInfo *rsinfo;
+	Run		   *run;
+	Scope	   *scope;
+	Ranges	   *ranges;
+	Judge		judge;
+	int64		source_rows;
+	int64		target_rows;
+	int			differing;		/* ranges whose counts differ */
+} Reconciliation;
+
+void
+reconcile_require_possible(const Job *job)
+{
+	if (job->key == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("job \"%s\" cannot be reconciled", job->name),
+				 errdetail("It has no key: nothing tells which row here is which row there."),
+				 errhint("SELECT incload_refresh(%s) loads the target anew.", quote_literal_cstr(job->name))));
+	if (job->options->only_newer)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("job \"%s\" cannot be reconciled", job->name),
+				 errdetail("Its source is a log of versions (option \"only_newer\"): it has more than one row for a key."),
+				 errhint("Reconcile a job over a view of the newest versions.")));
+}
+
+static ReconcileMode
+parse_mode(const char *name)
+{
+	for (int i = 0; i < lengthof(mode_names); i++)
+		if (strcmp(name, mode_names[i]) == 0)
+			return i;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unrecognized mode \"%s\"", name),
+			 errdetail("The modes are count, hash and rows."),
+			 errhint("hash compares checksums and moves only rows that differ; rows reads every row; count compares numbers of rows.")));
+	return MODE_HASH;			/* keep compiler quiet */
+}
+
+void
+reconcile_set_pending(Judge *judge, const Window *next)
+{
+	const Ranges *ranges = judge->ranges;
+	char	   *condition;
+
+	judge->pending = "false";
+	/* a job that reads everything each time has nothing that is yet to come: it is compared as it is */
+	if (ranges->shape->watermark == NULL && !ranges->shape->by_xmin)
+		return;
+	condition = query_condition(ranges->shape, ranges->source, next);
+	judge->pending = condition ? psprintf("COALESCE((%s), false)", condition) : "true";
+	if (next->mark != 0 && ranges->source->with_xmin)
+		judge->news = query_written_since(ranges->source, next->mark);
+}
+
+int64
+reconcile_most_deletes(const Job *job, int64 target_rows)
+{
+	return job->options->max_delete_fraction >= 1 ? -1 : (int64) (job->options->max_delete_fraction * target_rows);
+}
+
+/* has it ever loaded what could be compared? */
+static void
+require_loaded(const Job *job, const Checkpoint *checkpoint)
+{
+	if (job->strategy == STRATEGY_FULL || checkpoint->loaded_to || checkpoint->bound.is_set || checkpoint->mark != 0 ||
+		catalog_has_history(job->id))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("job \"%s\" has not loaded anything yet", job->name),
+			 errdetail("All that the source has is still to come."),
+			 errhint("SELECT incload_run(%s) loads it.", quote_literal_cstr(job->name))));
+}
+
+/* the connection, the shape, and what is to be compared */
+static void
+open_sides(Reconciliation *self)
+{
+	Run		   *run = self->run;
+	const Job  *job = run->job;
+
+	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
+	if (self->repair)
+		target_require_writable(job, false);
+	run->source = source_connect(job, run->context);
+	run->shape = shape_build(run->source, job);
+	self->scope = scope_of(job, run->shape);
+	if (self->scope->unknown)
+		ereport(NOTICE,
+				(errmsg("every row of target %s is taken for the job's", job->target_name),
+				 errdetail("The reason: %s.", self->scope->unknown),
+				 errhint("Rows that the job is not about are reported as extra, and are never deleted.")));
+	if (self->mode == MODE_HASH && !run->source->is_postgres)
+	{
+		ereport(WARNING,
+				(errmsg("source %s computes no checksums: every row of it is read", job->source_name),
+				 errdetail("It is read through a foreign-data wrapper."),
+				 errhint("Mode count reads all rows, too, but keeps none; run it when the load does no harm.")));
+		self->mode = MODE_ROWS;
+	}
+}
+
+/* the job's lock: no run comes in between from here on; and the checkpoint as the last run has left it */
+static void
+stop_runs(Reconciliation *self)
+{
+	Run		   *run = self->run;
+	const Job  *before = run->job;
+	Window		next;
+
+	run_wait_for_lock(run);
+	run->job = run->record->job = job_reload(before);
+	if (!job_same_definition(before, run->job))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("job \"%s\" was altered while it was compared", run->job->name),
+				 errdetail("What was compared is not what it loads now."),
+				 errhint("Call incload_reconcile once more.")));
+	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
+	require_loaded(run->job, run->checkpoint);
+	run->stop.code = "source_changed";
+	run->horizon = horizon_observe(run->source, run->job, run->shape, run->checkpoint, false, &run->stop.lasts);
+	run->stop.code = NULL;
+	horizon_correct(run->horizon, run->checkpoint);
+	next = window_next(run->job, run->shape, run->checkpoint, run->horizon);
+	/* what is not settled yet comes in time, too */
+	next.high.is_set = next.is_empty = false;
+	self->judge.ranges = self->ranges;
+	reconcile_set_pending(&self->judge, &next);
+}
+
+/* what a repair may do, by the job's own rules */
+static void
+set_rights(Reconciliation *self)
+{
+	const Job  *job = self->run->job;
+	Judge	   *judge = &self->judge;
+
+	judge->order = self->run->shape->key_is_unique ? READ_ANY_ORDER : READ_BY_WATERMARK;
+	judge->result = self->rsinfo ? self->rsinfo->setResult : NULL;
+	judge->result_desc = self->rsinfo ? self->rsinfo->setDesc : NULL;
+	judge->most_deletes = reconcile_most_deletes(job, self->target_rows);
+	if (!self->repair)
+		return;
+	judge->inserts = true;
+	judge->updates = job->strategy != STRATEGY_APPEND;
+	judge->updates_all = judge->updates && job->options->on_conflict <= ON_CONFLICT_SOURCE;
+	judge->deletes = self->scope->unknown == NULL &&
+		(job->strategy == STRATEGY_FULL || job->options->deletes > DELETES_IGNORE);
+}
+
+static void
+sum_up(Reconciliation *self, List *list)
+{
+	ListCell   *lc;
+
+	foreach(lc, list)
+	{
+		self->source_rows += ((Range *) lfirst(lc))->source_rows;
+		self->target_rows += ((Range *) lfirst(lc))->target_rows;
+	}
+}
+
+/* a line for each range whose counts differ */
+static void
+report_counts(Reconciliation *self, List *list)
+{
+	ListCell   *lc;
+
+	foreach(lc, list)
+	{
+		Range	   *range = lfirst(lc);
+		Datum		values[6] = {0};
+		bool		nulls[6] = {false, false, true};
+		char	   *key = self->ranges->ordered
+			? psprintf("SELECT pg_catalog.jsonb_build_object('from', %s::pg_catalog.text, 'to', %s::pg_catalog.text)",
+					   range->low ? quote_literal_cstr(range->low) : "NULL", range->high ? quote_literal_cstr(range->high) : "NULL")
+			: psprintf("SELECT pg_catalog.jsonb_build_object('hash', %u, 'bits', %d)", range->hash, range->bits);
+
+		values[0] = CStringGetTextDatum("count");
+		values[1] = DirectFunctionCall1(jsonb_in, CStringGetDatum(target_ask(key)->value[0][0]));
+		values[3] = Int64GetDatum(range->source_rows);
+		values[4] = Int64GetDatum(range->target_rows);
+		values[5] = CStringGetTextDatum("none");
+		if (self->rsinfo)
+			tuplestore_putvalues(self->rsinfo->setResult, self->rsinfo->setDesc, values, nulls);
+	}
+	self->differing = list_length(list);
+}
+
+static void
+compare_counts(Reconciliation *self)
+{
+	List	   *all;
+
+	self->ranges = ranges_open(self->run->job, self->run->source, self->run->shape, self->scope, COMPARE_COUNTS);
+	stop_runs(self);
+	self->ranges->pending = self->judge.pending;
+	all = ranges_cut(self->ranges);
+	report_counts(self, ranges_differing(self->ranges, all));
+	sum_up(self, all);
+}
+
+static void
+compare_hashes(Reconciliation *self)
+{
+	List	   *all;
+	List	   *list;
+
+	self->ranges = ranges_open(self->run->job, self->run->source, self->run->shape, self->scope, COMPARE_ROWS);
+	all = ranges_cut(self->ranges);
+	list = ranges_differing(self->ranges, all);
+	sum_up(self, all);
+	list = ranges_narrowed(self->ranges, list);
+	stop_runs(self);
+	set_rights(self);
+	judge_ranges(&self->judge, list);
+}
+
+static void
+compare_rows(Reconciliation *self)
+{
+	const Scope *scope = self->scope;
+	List	   *all;
+	ListCell   *lc;
+
+	self->ranges = ranges_open(self->run->job, self->run->source, self->run->shape, scope, COMPARE_ROWS);
+	stop_runs(self);
+	self->target_rows = strtoi64(target_ask(psprintf("SELECT pg_catalog.count(*) FROM %s AS t WHERE %s",
+													 relation_qualified_name(self->run->job->target),
+													 scope->target ? scope->target : "true"))->value[0][0], NULL, 10);
+	set_rights(self);
+	all = ranges_cut(self->ranges);
+	/* about as many in each */
+	foreach(lc, all)
+		((Range *) lfirst(lc))->target_rows = self->target_rows / list_length(all) + 1;
+	judge_ranges(&self->judge, all);
+	self->source_rows = self->judge.rows_read;
+}
+
+/* what was found, for people, the record, and whoever is on call */
+static void
+write_report(Reconciliation *self)
+{
+	const Judge *judge = &self->judge;
+	const ApplyCounts *applied = &judge->applied;
+	RunRecord  *record = self->run->record;
+	Comparison	comparison = {
+		.mode = mode_names[self->mode],
+		.source_rows = self->source_rows, .target_rows = self->target_rows,
+		.ranges = self->ranges->nasked, .differing = self->differing,
+		.missing = judge->missing, .extra = judge->extra, .changed = judge->changed,
+		.conflicts = judge->conflicts,
+		.repaired = applied->inserted + applied->updated + applied->pruned
+	};
+	int64		found = judge->missing + judge->extra + judge->changed;
+	/* whose version stays is settled, where the target's wins */
+	int64		unsettled = found -
+		(self->repair && record->job->options->on_conflict == ON_CONFLICT_TARGET ? judge->conflicts : 0);
+	char	   *message = self->mode == MODE_COUNT
+		? psprintf("%d of %d ranges have other numbers of rows", self->differing, self->ranges->nasked)
+		: psprintf(INT64_FORMAT " rows are missing, " INT64_FORMAT " are extra, " INT64_FORMAT " have changed; " INT64_FORMAT " inserted, "
+				   INT64_FORMAT " updated, " INT64_FORMAT " deleted", judge->missing, judge->extra, judge->changed,
+				   applied->inserted, applied->updated, applied->pruned);
+
+	record->kind = "reconcile";
+	record->rows_read = judge->rows_read;
+	record->counts = *applied;
+	/* what was read, and is as it was */
+	record->counts.unchanged = judge->rows_read - applied->inserted - applied->updated - applied->superseded -
+		applied->suppressed - applied->rejected;
+	record->bytes_read = self->run->source->bytes_read;
+	record->status = "succeeded";
+	record->is_finished = true;
+	history_write(record);
+	history_write_comparison(record, &comparison);
+	ereport(NOTICE,
+			(errmsg("%s: %s", record->job->name, found || self->differing ? message : "no difference"),
+			 errdetail(INT64_FORMAT " rows of the source and " INT64_FORMAT " of the target were compared; "
+					   INT64_FORMAT " rows were read.", self->source_rows, self->target_rows, judge->rows_read)));
+	if (unsettled > 0 || self->differing > 0)
+		catalog_ticket(record->job, record->run_id, "reconcile_mismatch",
+					   psprintf("source and target of job %s differ: %s", record->job->name, message));
+}
+
+static void
+reconcile_body(Run *run, void *argument)
+{
+	Reconciliation *self = argument;
+	RoleBracket bracket;
+	Trouble		trouble;
+
+	self->run = run;
+	run->record->kind = "reconcile";
+	job_require_whole(run->job);
+	reconcile_require_possible(run->job);
+	role_enter_owner(&bracket, run->job->owner, run->job->search_path);
+	trouble_begin(&trouble, psprintf("It came up while job %s was reconciled.", run->job->name),
+				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
+						   quote_literal_cstr(run->job->name)));
+	open_sides(self);
+	switch (self->mode)
+	{
+		case MODE_COUNT:
+			compare_counts(self);
+			break;
+		case MODE_HASH:
+			compare_hashes(self);
+			break;
+		case MODE_ROWS:
+			compare_rows(self);
+			break;
+	}
+	ranges_close(self->ranges);
+	trouble_end(&trouble);
+	write_report(self);
+	source_release(run->source);
+	role_leave(&bracket);
+}
+
+void
+reconcile_run(Run *run)
+{
+	Reconciliation self = {.mode = MODE_HASH, .repair = run->job->options->reconcile_repair};
+
+	reconcile_body(run, &self);
+}
+
+PG_FUNCTION_INFO_V1(incload_reconcile);
+
+/*
+ * incload_reconcile(job, mode, repair) → (difference, key, columns, source_rows, target_rows, action)
+ *		A row for each difference between source and target, and what became of it.
+ */
+Datum
+incload_reconcile(PG_FUNCTION_ARGS)
+{
+	Reconciliation self = {
+		.mode = parse_mode(text_to_cstring(PG_GETARG_TEXT_PP(1))),
+		.repair = PG_GETARG_BOOL(2),
+		.rsinfo = (ReturnSetInfo *) fcinfo->resultinfo
+	};
+
+	if (self.mode == MODE_COUNT && self.repair)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("mode count cannot repair"),
+				 errdetail("Numbers of rows do not tell which ones differ."),
+				 errhint("Use mode hash or rows.")));
+	InitMaterializedSRF(fcinfo, 0);
+	(void) run_inside(text_to_cstring(PG_GETARG_TEXT_PP(0)), reconcile_body, &self);
+	return (Datum) 0;
+}
