@@ -131,9 +131,14 @@ judge_piece(Sifting *self, Tuplestorestate *piece, int64 n, ErrorData *error, Tu
 static void
 try_pieces(Sifting *self, TupleTableSlot *slot)
 {
+	ListCell   *lc;
+
 	self->left = tuplestore_begin_heap(false, false, work_mem);
 	self->nleft = self->nfailed = self->nblamed = self->norphans = 0;
 	self->has_applied = false;
+	foreach(lc, self->errors)
+		FreeErrorData(lfirst(lc));
+	list_free(self->errors);
 	self->errors = NIL;
 	tuplestore_select_read_pointer(self->pool, 0);
 	tuplestore_rescan(self->pool);
