@@ -510,7 +510,7 @@ run_batch(Run *run)
 	if (run->retry)
 		retry_settle(run->retry, job, run->shape);
 	stage_end_batch(run->stage);
-	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
+	if (!more && run->piece == NULL && run->retry == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);
 	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
 		prune_target(run);

@@ -330,6 +330,21 @@ differs(const Ranges *ranges, Range *range, char **there, char **here)
 		(there && here && strcmp(there[2], here[2]) != 0);
 }
 
+/* about what an answer took on the wire: each row and value has its length before it */
+static int64
+size_of_answer(const TextRows *rows)
+{
+	int64		bytes = 0;
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		bytes += 7;
+		for (int c = 0; c < rows->ncols; c++)
+			bytes += 4 + (rows->value[r][c] ? strlen(rows->value[r][c]) : 0);
+	}
+	return bytes;
+}
+
 /* both sides work at the same time, where they are two servers */
 static List *
 ask_both(Ranges *ranges, List *list)
@@ -348,6 +363,7 @@ ask_both(Ranges *ranges, List *list)
 		routine->expect(ranges->source, sql, NULL, false);
 	here = target_ask(ranges_question(ranges, SIDE_TARGET, list));
 	there = routine->ask(ranges->source, sql);
+	ranges->source->bytes_read += size_of_answer(there);
 	lines_here = sorted_lines(here);
 	lines_there = sorted_lines(there);
 	foreach(lc, list)
