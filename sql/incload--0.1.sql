@@ -260,9 +260,11 @@ COMMENT ON FUNCTION incload.tally_event() IS 'incload: adds a page or a ticket t
 REVOKE ALL ON FUNCTION incload.tally_run(), incload.tally_event() FROM PUBLIC;
 CREATE TRIGGER tally AFTER INSERT OR UPDATE ON incload.run_store
     FOR EACH ROW EXECUTE FUNCTION incload.tally_run();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER tally;
 COMMENT ON TRIGGER tally ON incload.run_store IS 'incload: counters outlive the history';
 CREATE TRIGGER tally AFTER INSERT ON incload.event_store
     FOR EACH ROW WHEN (NEW.severity <> 'info' AND NEW.job_id IS NOT NULL) EXECUTE FUNCTION incload.tally_event();
+ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER tally;
 COMMENT ON TRIGGER tally ON incload.event_store IS 'incload: counters outlive the history';
 
 SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
@@ -840,7 +842,7 @@ CREATE FUNCTION incload_metrics_text()
 RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
     SELECT pg_catalog.string_agg(f.family, '' ORDER BY f.name COLLATE "C")
-    FROM (SELECT m.name, pg_catalog.format(E'# HELP %s %s\n# TYPE %1$s %s\n', m.name, m.help, m.type)
+    FROM (SELECT m.name, pg_catalog.format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n', m.name, m.help, m.type)
                  || pg_catalog.string_agg(m.name || incload.metric_labels(m.labels) || ' ' || m.value || E'\n', '') AS family
           FROM incload.metrics m
           GROUP BY m.name, m.help, m.type) f;
