@@ -81,7 +81,8 @@ is(sample('incload_job_last_run_rows', 'items'), '0', 'with nothing loaded');
 
 as_loader($target, q{SELECT incload_alter_job('items', options => '{"reject_limit": 5}'); SELECT incload_run('items')});
 is(sample('incload_job_rejects', 'items') . sample('incload_rows_total', 'items', 'outcome', 'rejected'), '11', 'rows that are put aside are counted, and wait');
-is(sample('incload_events_total', 'items', 'severity', 'ticket'), '1', 'a ticket tells of them');
+is(sample('incload_events_total', 'items', 'severity', 'ticket'), as_loader($target, q{SELECT count(*) FROM incload.event WHERE job = 'items' AND severity = 'ticket'}), 'events are counted');
+cmp_ok(sample('incload_events_total', 'items', 'severity', 'ticket'), '>', 0, 'a ticket tells of them');
 is(sample('incload_job_failing', 'items'), '0', 'it works again');
 my $before = $target->safe_psql('postgres', q{SELECT string_agg(name || labels || value, E'\n' ORDER BY name, labels) FROM incload.metrics WHERE type = 'counter'});
 $target->safe_psql('postgres', q{DELETE FROM incload.run_store; DELETE FROM incload.event_store});
