@@ -319,6 +319,9 @@ write_report(Reconciliation *self)
 			(errmsg("%s: %s", record->job->name, found || self->differing ? message : "no difference"),
 			 errdetail(INT64_FORMAT " rows of the source and " INT64_FORMAT " of the target were compared; "
 					   INT64_FORMAT " rows were read.", self->source_rows, self->target_rows, judge->rows_read)));
+	if (comparison.repaired > 0)
+		catalog_event(record->job, "target_repaired", psprintf("rows of the target of job %s were mended: %s", record->job->name, message),
+					  psprintf("{\"run_id\": " INT64_FORMAT "}", record->run_id));
 	if (unsettled > 0 || self->differing > 0)
 		catalog_ticket(record->job, record->run_id, "reconcile_mismatch",
 					   psprintf("source and target of job %s differ: %s", record->job->name, message));
