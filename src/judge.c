@@ -51,6 +51,8 @@ receive_difference(TupleTableSlot *slot, DestReceiver *dest)
 		judge->missing++;
 	else if (*name == 'e')
 		judge->extra++;
+	else if (*name == 'd')
+		judge->duplicates++;
 	else
 	{
 		judge->changed++;
@@ -125,6 +127,25 @@ change_action(const Judge *judge, const char *number)
 	return judge->inserts ? "'kept'" : "'none'";
 }
 
+/* keys that the target has more than once, in the same form; to be added */
+static char *
+duplicate_statement(const Judge *judge, List *list, const char *number)
+{
+	const Ranges *ranges = judge->ranges;
+	const Shape *shape = ranges->shape;
+	StringInfoData key;
+
+	initStringInfo(&key);
+	for (int i = 0; i < shape->nkeys; i++)
+		appendStringInfo(&key, "%s%s", i ? ", " : "", quote_identifier(shape->columns[shape->key[i]].name));
+	return psprintf(" UNION ALL SELECT 'duplicate', %s, NULL, NULL, t.%s, '%s', %d FROM"
+					" (SELECT %s, pg_catalog.count(*) FROM %s AS t WHERE %s%s%s GROUP BY %s) AS t(%s, %s) WHERE t.%s OPERATOR(pg_catalog.>) 1",
+					shape_as_json(shape, "t", true), number, judge->inserts ? "kept" : "none", ROW_KNOWN,
+					key.data, relation_qualified_name(ranges->job->target), ranges_condition(ranges, SIDE_TARGET, list),
+					ranges->scope->target ? " AND " : "", ranges->scope->target ? ranges->scope->target : "",
+					key.data, key.data, number, number);
+}
+
 /* the differences, as rows of incload_reconcile and the row's number */
 static char *
 difference_statement(const Judge *judge, List *list, const char *number)
@@ -151,6 +172,8 @@ difference_statement(const Judge *judge, List *list, const char *number)
 					 shape_as_json(shape, "t", true),
 					 judge->deletes ? "deleted" : judge->inserts ? "kept" : "none", ROW_KNOWN,
 					 relation_qualified_name(judge->ranges->job->target), extra_condition(judge, list, number));
+	if (judge->may_double && !judge->only_keys)
+		appendStringInfoString(&buf, duplicate_statement(judge, list, number));
 	return buf.data;
 }
 

@@ -23,6 +23,7 @@ typedef struct Judge
 	ReadOrder	order;
 	const char *pending;		/* SQL: a row that the next run reads anyway; it is no difference */
 	const char *news;			/* SQL: a row that was written since the last run; NULL: nothing tells */
+	bool		may_double;		/* nothing here keeps a key from being there twice */
 	bool		only_keys;		/* rows that are here and not there; no other difference */
 	bool		inserts;		/* what is missing is inserted */
 	bool		updates;		/* what has changed at the source is updated */
@@ -35,6 +36,7 @@ typedef struct Judge
 	int64		missing;		/* there and not here */
 	int64		extra;			/* here and not there */
 	int64		changed;		/* on both sides, and not the same */
+	int64		duplicates;		/* keys that are here more than once */
 	int64		conflicts;		/* of those, the ones that were not written at the source since the last run */
 	int64		rows_read;		/* moved for this */
 	ApplyCounts applied;

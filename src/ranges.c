@@ -487,6 +487,7 @@ cut_further_by_order(const Ranges *ranges, List *list)
 	foreach(lc, list)
 	{
 		Range	   *range = lfirst(lc);
+		Range	   *last;
 		char	   *low = range->low;
 
 		for (; next < ends->nrows && atoi(ends->value[next][0]) == numbers[foreach_current_index(lc)]; next++)
@@ -497,7 +498,10 @@ cut_further_by_order(const Ranges *ranges, List *list)
 			pieces = lappend(pieces, new_range(range, low, ends->value[next][1], 0, 0));
 			low = ends->value[next][1];
 		}
-		pieces = lappend(pieces, new_range(range, low, range->high, 0, 0));
+		last = new_range(range, low, range->high, 0, 0);
+		/* nowhere to cut: its rows all have one key */
+		last->is_done = low == range->low;
+		pieces = lappend(pieces, last);
 	}
 	return pieces;
 }

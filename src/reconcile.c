@@ -11,10 +11,12 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 
 #include "catalog.h"
 #include "compat.h"
@@ -176,7 +178,11 @@ set_rights(Reconciliation *self)
 {
 	const Job  *job = self->run->job;
 	Judge	   *judge = &self->judge;
+	Relation	target;
 
+	target = table_open(job->target, AccessShareLock);
+	judge->may_double = !target_key_is_unique(target, job->key);
+	table_close(target, NoLock);
 	judge->order = self->run->shape->key_is_unique ? READ_ANY_ORDER : READ_BY_WATERMARK;
 	judge->result = self->rsinfo ? self->rsinfo->setResult : NULL;
 	judge->result_desc = self->rsinfo ? self->rsinfo->setDesc : NULL;
@@ -290,18 +296,19 @@ write_report(Reconciliation *self)
 		.mode = mode_names[self->mode],
 		.source_rows = self->source_rows, .target_rows = self->target_rows,
 		.ranges = self->ranges->nasked, .differing = self->differing,
-		.missing = judge->missing, .extra = judge->extra, .changed = judge->changed,
+		.missing = judge->missing, .extra = judge->extra, .changed = judge->changed, .duplicates = judge->duplicates,
 		.conflicts = judge->conflicts,
 		.repaired = applied->inserted + applied->updated + applied->pruned
 	};
-	int64		found = judge->missing + judge->extra + judge->changed;
+	int64		found = judge->missing + judge->extra + judge->changed + judge->duplicates;
 	/* whose version stays is settled, where the target's wins */
 	int64		unsettled = found -
 		(self->repair && record->job->options->on_conflict == ON_CONFLICT_TARGET ? judge->conflicts : 0);
 	char	   *message = self->mode == MODE_COUNT
 		? psprintf("%d of %d ranges have other numbers of rows", self->differing, self->ranges->nasked)
-		: psprintf(INT64_FORMAT " rows are missing, " INT64_FORMAT " are extra, " INT64_FORMAT " have changed; " INT64_FORMAT " inserted, "
+		: psprintf(INT64_FORMAT " rows are missing, " INT64_FORMAT " are extra, " INT64_FORMAT " have changed%s; " INT64_FORMAT " inserted, "
 				   INT64_FORMAT " updated, " INT64_FORMAT " deleted", judge->missing, judge->extra, judge->changed,
+				   judge->duplicates ? psprintf(", " INT64_FORMAT " keys are there twice", judge->duplicates) : "",
 				   applied->inserted, applied->updated, applied->pruned);
 
 	record->kind = "reconcile";
