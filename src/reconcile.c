@@ -306,10 +306,10 @@ write_report(Reconciliation *self)
 		(self->repair && record->job->options->on_conflict == ON_CONFLICT_TARGET ? judge->conflicts : 0);
 	char	   *message = self->mode == MODE_COUNT
 		? psprintf("%d of %d ranges have other numbers of rows", self->differing, self->ranges->nasked)
-		: psprintf(INT64_FORMAT " rows are missing, " INT64_FORMAT " are extra, " INT64_FORMAT " have changed%s; " INT64_FORMAT " inserted, "
-				   INT64_FORMAT " updated, " INT64_FORMAT " deleted", judge->missing, judge->extra, judge->changed,
-				   judge->duplicates ? psprintf(", " INT64_FORMAT " keys are there twice", judge->duplicates) : "",
-				   applied->inserted, applied->updated, applied->pruned);
+		: psprintf("missing " INT64_FORMAT ", extra " INT64_FORMAT ", changed " INT64_FORMAT "%s%s", judge->missing, judge->extra, judge->changed,
+				   judge->duplicates ? psprintf(", keys that are there twice " INT64_FORMAT, judge->duplicates) : "",
+				   self->repair ? psprintf("; inserted " INT64_FORMAT ", updated " INT64_FORMAT ", deleted " INT64_FORMAT,
+										   applied->inserted, applied->updated, applied->pruned) : "");
 
 	record->kind = "reconcile";
 	record->rows_read = judge->rows_read;
