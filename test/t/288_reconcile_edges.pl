@@ -84,4 +84,26 @@ $source->safe_psql('postgres', q{DELETE FROM lettered WHERE id < chr(37)::"char"
 as_loader($target, q{DELETE FROM dw.lettered WHERE id < '%'; UPDATE dw.lettered SET v = 'x' WHERE id = E'\\\\'});
 is(kinds('lettered'), 'changed:1', 'so may a backslash');
 
+# a filter's texts mean what they mean at the source, whatever the caller's time zone
+foreach my $mode (qw(soft tombstone))
+{
+	my $options = $mode eq 'soft' ? '"deletes": "soft", "deleted_column": "gone"' : '"deletes": "tombstone", "tombstone_source": "src.dated_gone"';
+
+	$source->safe_psql('postgres', qq{
+		DROP TABLE IF EXISTS dated, dated_gone;
+		CREATE TABLE dated (id int PRIMARY KEY, created_at timestamptz, gone boolean DEFAULT false, updated_at timestamptz NOT NULL DEFAULT now());
+		CREATE TABLE dated_gone (id int, deleted_at timestamptz NOT NULL DEFAULT now());
+		INSERT INTO dated (id, created_at) SELECT i, '2024-01-01 00:00Z'::timestamptz + (i - 50) * interval '10 min' FROM generate_series(1, 100) i});
+	as_loader($target, q{DROP FOREIGN TABLE IF EXISTS src.dated, src.dated_gone});
+	foreign_table($target, 'dated', 'dated_gone');
+	as_loader($target, qq{SELECT incload_create_job('dated_$mode', 'src.dated', 'dw.dated_$mode', 'upsert', 'updated_at', '{id}', options => '{$options, "filter": "created_at >= ''2024-01-01''"}');
+		SELECT incload_run('dated_$mode'); INSERT INTO dw.dated_$mode (id, created_at) VALUES (45, '2023-12-31 23:10Z')});
+	$source->safe_psql('postgres', $mode eq 'soft' ? q{UPDATE dated SET gone = true, updated_at = now() WHERE id BETWEEN 50 AND 55}
+		: q{WITH d AS (DELETE FROM dated WHERE id BETWEEN 50 AND 55 RETURNING id) INSERT INTO dated_gone SELECT id FROM d});
+	is(as_loader($target, qq{SET TimeZone = 'America/New_York'; SELECT rows_deleted FROM incload_run('dated_$mode')}), '6', "$mode: what is inside the filter there is deleted");
+	$source->safe_psql('postgres', $mode eq 'soft' ? q{UPDATE dated SET gone = true, updated_at = now() WHERE id = 45}
+		: q{INSERT INTO dated_gone VALUES (45); DELETE FROM dated WHERE id = 45});
+	is(as_loader($target, qq{SET TimeZone = 'Asia/Kolkata'; SELECT rows_deleted FROM incload_run('dated_$mode'); SELECT count(*) FROM dw.dated_$mode WHERE id = 45}), "0\n1", "$mode: and what is outside is not");
+}
+
 done_testing();
