@@ -19,6 +19,7 @@
 #include "names.h"
 #include "prune.h"
 #include "query.h"
+#include "reject.h"
 #include "shape_rows.h"
 
 /* what a staged row is, as its number */
@@ -110,7 +111,8 @@ extra_condition(const Judge *judge, List *list, const char *number)
 {
 	const Scope *scope = judge->ranges->scope;
 
-	return psprintf("%s%s%s AND NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s AND s.%s OPERATOR(pg_catalog.<>) %d)",
+	/* a row that could not be taken has no number, and is there all the same */
+	return psprintf("%s%s%s AND NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s AND s.%s IS DISTINCT FROM %d)",
 					ranges_condition(judge->ranges, SIDE_TARGET, list),
 					scope->target ? " AND " : "", scope->target ? scope->target : "",
 					merge_key_condition(judge->ranges->shape, "t", "s"), number, ROW_DELETED);
@@ -211,6 +213,9 @@ read_rows(Judge *judge, List *list, char **number)
 	Shape	   *shape = shape_with_number(ranges->shape, judge->only_keys, what, number);
 	Stage	   *stage = stage_create(ranges->job, shape, 0, false, CurrentMemoryContext);
 
+	/* the run has put them aside already: all that counts is that they are there */
+	if (source->puts_aside)
+		stage->rejects = rejects_create(ranges->job, shape, 0, PG_INT64_MAX, CurrentMemoryContext);
 	stage_begin_batch(stage);
 	source->routine->open(source, list_make1(query_read(shape, source, ranges->job->options->filter,
 														&ranges->scope->window,
@@ -221,7 +226,7 @@ read_rows(Judge *judge, List *list, char **number)
 	source->routine->close(source);
 	judge->rows_read += stage->nrows;
 	stage_reduce(stage);
-	return stage;
+	return rejects_with_keys(stage->rejects, stage);
 }
 
 /* what is invented goes first: it may have a unique value that a missing row has */
@@ -248,7 +253,7 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 	stage_end_batch(writing);
 }
 
-/* ranges of one cut, and of no more rows than a batch */
+/* ranges of no more rows than a batch, or all of them */
 static void
 judge_some(Judge *judge, List *list)
 {
@@ -286,7 +291,7 @@ judge_ranges(Judge *judge, List *list)
 
 		some = lappend(some, range);
 		rows += Max(range->source_rows, range->target_rows);
-		if (next && next->bits == range->bits && (at_once || rows < judge->ranges->job->options->batch_rows))
+		if (next && (at_once || rows < judge->ranges->job->options->batch_rows))
 			continue;
 		judge_some(judge, some);
 		some = NIL;

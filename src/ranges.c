@@ -99,6 +99,20 @@ ordered_key(const Ranges *ranges, Side side)
 					: quote_identifier(ranges->ordered->name), key_type(ranges));
 }
 
+/* adds an element to the text of an array */
+static void
+append_end(StringInfo buf, const char *end)
+{
+	appendStringInfoString(buf, buf->len > 1 ? ",\"" : "\"");
+	for (; *end; end++)
+	{
+		if (*end == '"' || *end == '\\')
+			appendStringInfoChar(buf, '\\');
+		appendStringInfoChar(buf, *end);
+	}
+	appendStringInfoChar(buf, '"');
+}
+
 /* the low ends, and the high ends where nothing follows, as an array that width_bucket() takes */
 static char *
 ends_of(const Ranges *ranges, List *list)
@@ -114,9 +128,9 @@ ends_of(const Ranges *ranges, List *list)
 		const Range *range = lfirst(lc);
 
 		if (range->low && (last == NULL || strcmp(last, range->low) != 0))
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 1 ? "," : "", range->low);
+			append_end(&buf, range->low);
 		if (range->high)
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 1 ? "," : "", range->high);
+			append_end(&buf, range->high);
 		last = range->high;
 	}
 	appendStringInfoChar(&buf, '}');
@@ -195,21 +209,14 @@ alternatives(const Ranges *ranges, Side side, List *list, int *n)
 	return psprintf("(%s)", buf.data);
 }
 
-char *
-ranges_condition(const Ranges *ranges, Side side, List *list)
+/* "it is one of these", by their numbers; where they are cut by their hash, all have the same number of bits */
+static char *
+numbered(const Ranges *ranges, Side side, List *list)
 {
 	StringInfoData buf;
 	int		   *numbers;
-	int			n;
 
-	if (ranges->ordered)
-	{
-		char	   *condition = alternatives(ranges, side, list, &n);
-
-		if (n <= MOST_ALTERNATIVES)
-			return condition;
-	}
-	else if (list_length(list) == 1 << ((Range *) linitial(list))->bits)
+	if (ranges->ordered == NULL && list_length(list) == 1 << ((Range *) linitial(list))->bits)
 		return "true";
 	numbers = places(ranges, list);
 	initStringInfo(&buf);
@@ -217,6 +224,40 @@ ranges_condition(const Ranges *ranges, Side side, List *list)
 		appendStringInfo(&buf, "%s%d", i ? "," : "", numbers[i]);
 	return psprintf("%s OPERATOR(pg_catalog.=) ANY ('{%s}'::pg_catalog.%s[])", place_of(ranges, side, list),
 					buf.data, ranges->ordered ? "int4" : "int8");
+}
+
+char *
+ranges_condition(const Ranges *ranges, Side side, List *list)
+{
+	StringInfoData buf;
+	int			n;
+
+	if (ranges->ordered)
+	{
+		char	   *condition = alternatives(ranges, side, list, &n);
+
+		return n <= MOST_ALTERNATIVES ? condition : numbered(ranges, side, list);
+	}
+	initStringInfo(&buf);
+	for (List *rest = list; rest != NIL;)
+	{
+		int			bits = ((Range *) linitial(rest))->bits;
+		List	   *same = NIL;
+		List	   *others = NIL;
+		ListCell   *lc;
+
+		foreach(lc, rest)
+		{
+			if (((Range *) lfirst(lc))->bits == bits)
+				same = lappend(same, lfirst(lc));
+			else
+				others = lappend(others, lfirst(lc));
+		}
+		appendStringInfo(&buf, "%s%s", buf.len ? " OR " : "(", numbered(ranges, side, same));
+		rest = others;
+	}
+	appendStringInfoChar(&buf, ')');
+	return buf.data;
 }
 
 /* adds a condition to another; either may be NULL */
@@ -245,6 +286,15 @@ summed(const Ranges *ranges, Side side)
 	return checksum_of_row(ranges->checksum, side);
 }
 
+/* rows of the source that the target is to have; of those that are to be deleted by the next run, it may */
+static char *
+source_scope(const Ranges *ranges)
+{
+	if (ranges->scope->source && ranges->compared == COMPARE_COUNTS && ranges->pending)
+		return psprintf("(%s OR %s)", ranges->scope->source, ranges->pending);
+	return ranges->scope->source;
+}
+
 /*
  * The inner query stays one of its own (OFFSET): the outer one then takes its
  * ranges for few, and counts by hash instead of sorting all rows.
@@ -258,7 +308,7 @@ ranges_question(const Ranges *ranges, Side side, List *list)
 
 	if (side == SIDE_SOURCE)
 		rows = query_list(columns, ranges->shape, ranges->source, ranges->job->options->filter,
-						  &ranges->scope->window, both(condition, ranges->scope->source));
+						  &ranges->scope->window, both(condition, source_scope(ranges)));
 	else
 		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", columns, relation_qualified_name(ranges->job->target),
 						both(condition, ranges->scope->target));

@@ -81,7 +81,7 @@ extern List *ranges_narrowed(Ranges *ranges, List *candidates);
 
 /*
  * The condition on rows of a side that they are in one of these ranges, which are in
- * the order of the key, or have the same number of bits.
+ * the order of the key where it is cut by that.
  */
 extern char *ranges_condition(const Ranges *ranges, Side side, List *list);
 
