@@ -9,8 +9,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "tcop/dest.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "compat.h"
@@ -19,6 +21,7 @@
 #include "names.h"
 #include "prune.h"
 #include "query.h"
+#include "range_sql.h"
 #include "reject.h"
 #include "shape_rows.h"
 
@@ -31,50 +34,68 @@
 /* what the target is to have just so */
 #define IS_TO_BE_HERE "s.%s OPERATOR(pg_catalog.=) ANY ('{0,2}'::pg_catalog.int4[])"
 
-/* Found: where the differences go, and are counted */
-typedef struct Found
-{
-	DestReceiver dest;
-	Judge	   *judge;
-} Found;
+/* the name under which statements see the differences that were found */
+#define FOUND_NAME "incload_found"
 
-static bool
-receive_difference(TupleTableSlot *slot, DestReceiver *dest)
+/* the row of a difference: that of incload_reconcile, and what the source's row is */
+static TupleDesc
+difference_desc(void)
 {
-	Judge	   *judge = ((Found *) dest)->judge;
-	bool		isnull;
-	Datum		kind = slot_getattr(slot, 1, &isnull);
-	Datum		number = slot_getattr(slot, 7, &isnull);
-	const char *name = VARDATA_ANY(DatumGetPointer(kind));
+	TupleDesc	desc = CreateTemplateTupleDesc(7);
 
+	TupleDescInitEntry(desc, 1, "difference", TEXTOID, -1, 0);
+	TupleDescInitEntryCollation(desc, 1, DEFAULT_COLLATION_OID);
+	TupleDescInitEntry(desc, 2, "key", JSONBOID, -1, 0);
+	TupleDescInitEntry(desc, 3, "columns", TEXTARRAYOID, -1, 0);
+	TupleDescInitEntryCollation(desc, 3, DEFAULT_COLLATION_OID);
+	TupleDescInitEntry(desc, 4, "source_rows", INT8OID, -1, 0);
+	TupleDescInitEntry(desc, 5, "target_rows", INT8OID, -1, 0);
+	TupleDescInitEntry(desc, 6, "action", TEXTOID, -1, 0);
+	TupleDescInitEntryCollation(desc, 6, DEFAULT_COLLATION_OID);
+	TupleDescInitEntry(desc, 7, "number", INT4OID, -1, 0);
+	compat_TupleDescFinalize(desc);
+	return desc;
+}
+
+static void
+count_difference(Judge *judge, const char *kind, int number)
+{
 	/* their first letters tell them apart */
-	if (*name == 'm')
-		judge->missing++;
-	else if (*name == 'e')
-		judge->extra++;
-	else if (*name == 'd')
-		judge->duplicates++;
-	else
+	switch (*kind)
 	{
-		judge->changed++;
-		judge->conflicts += DatumGetInt32(number) == ROW_KNOWN;
+		case 'm':
+			judge->missing++;
+			break;
+		case 'e':
+			judge->extra++;
+			break;
+		case 'd':
+			judge->duplicates++;
+			break;
+		default:
+			judge->changed++;
+			judge->conflicts += number == ROW_KNOWN;
 	}
-	if (judge->result)
+}
+
+/* goes through differences: counts them, or passes them on as rows of incload_reconcile */
+static void
+go_through(Judge *judge, Tuplestorestate *store, TupleDesc desc, bool counts)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsMinimalTuple);
+
+	tuplestore_select_read_pointer(store, 0);
+	tuplestore_rescan(store);
+	while (tuplestore_gettupleslot(store, true, false, slot))
 	{
+		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(slot);
-		tuplestore_putvalues(judge->result, judge->result_desc, slot->tts_values, slot->tts_isnull);
+		if (counts)
+			count_difference(judge, VARDATA_ANY(DatumGetPointer(slot->tts_values[0])), DatumGetInt32(slot->tts_values[6]));
+		else if (judge->result)
+			tuplestore_putvalues(judge->result, judge->result_desc, slot->tts_values, slot->tts_isnull);
 	}
-	return true;
-}
-
-static void
-receiver_startup(DestReceiver *dest, int operation, TupleDesc desc)
-{
-}
-
-static void
-receiver_nothing(DestReceiver *dest)
-{
+	ExecDropSingleTupleTableSlot(slot);
 }
 
 /* which of the settable columns differ, as text[] */
@@ -113,7 +134,7 @@ extra_condition(const Judge *judge, List *list, const char *number)
 
 	/* a row that could not be taken has no number, and is there all the same */
 	return psprintf("%s%s%s AND NOT EXISTS (SELECT FROM " STAGE_NAME " AS s WHERE %s AND s.%s IS DISTINCT FROM %d)",
-					ranges_condition(judge->ranges, SIDE_TARGET, list),
+					range_condition(judge->ranges, SIDE_TARGET, list),
 					scope->target ? " AND " : "", scope->target ? scope->target : "",
 					merge_key_condition(judge->ranges->shape, "t", "s"), number, ROW_DELETED);
 }
@@ -143,7 +164,7 @@ duplicate_statement(const Judge *judge, List *list, const char *number)
 	return psprintf(" UNION ALL SELECT 'duplicate', %s, NULL, NULL, t.%s, '%s', %d FROM"
 					" (SELECT %s, pg_catalog.count(*) FROM %s AS t WHERE %s%s%s GROUP BY %s) AS t(%s, %s) WHERE t.%s OPERATOR(pg_catalog.>) 1",
 					shape_as_json(shape, "t", true), number, judge->inserts ? "kept" : "none", ROW_KNOWN,
-					key.data, relation_qualified_name(ranges->job->target), ranges_condition(ranges, SIDE_TARGET, list),
+					key.data, relation_qualified_name(ranges->job->target), range_condition(ranges, SIDE_TARGET, list),
 					ranges->scope->target ? " AND " : "", ranges->scope->target ? ranges->scope->target : "",
 					key.data, key.data, number, number);
 }
@@ -219,13 +240,14 @@ read_rows(Judge *judge, List *list, char **number)
 	stage_begin_batch(stage);
 	source->routine->open(source, list_make1(query_read(shape, source, ranges->job->options->filter,
 														&ranges->scope->window,
-														ranges_condition(ranges, SIDE_SOURCE, list), judge->order, 0)),
+														range_condition(ranges, SIDE_SOURCE, list), judge->order, 0)),
 						  shape);
 	while (source->routine->read(source, stage))
 		continue;
 	source->routine->close(source);
 	judge->rows_read += stage->nrows;
 	stage_reduce(stage);
+	judge->superseded += stage->nsuperseded;
 	return rejects_with_keys(stage->rejects, stage);
 }
 
@@ -244,13 +266,46 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 		return;
 	writing = stage_create(job, judge->ranges->shape, 0, false, CurrentMemoryContext);
 	stage_fill(writing, mending_rows(judge, number), stage_environment(stage));
+	writing->rejects = judge->rejects;
 	/* the owner's triggers run under the settings that they run under in a run */
 	ranges_pause(judge->ranges);
 	if (writing->nrows > 0)
 		merge_apply(job, judge->ranges->shape, writing, judge->updates ? APPLY_MERGE : APPLY_INSERT_NEW,
 					false, &judge->applied);
+	if (judge->rejects)
+		judge->applied.rejected += list_length(judge->rejects->rows);
+	rejects_settle(job, judge->ranges->shape, writing, judge->rejects, false);
 	ranges_go_on(judge->ranges);
 	stage_end_batch(writing);
+}
+
+/* how much of what was to be done was not: by a trigger, a policy, or as the target refuses it */
+static int64
+undone(const Judge *judge, int64 extra)
+{
+	return judge->applied.suppressed + judge->applied.rejected + (judge->deletes ? extra - judge->applied.pruned : 0);
+}
+
+/* the differences once more, where those that are still there are told as kept */
+static Tuplestorestate *
+say_what_stayed(Judge *judge, List *list, Stage *stage, const char *number, Tuplestorestate *found, TupleDesc desc)
+{
+	QueryEnvironment *environment = stage_environment(stage);
+	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
+	int64		n;
+
+	enr->md.name = FOUND_NAME;
+	enr->md.reliddesc = InvalidOid;
+	enr->md.tupdesc = desc;
+	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
+	enr->md.enrtuples = tuplestore_tuple_count(found);
+	enr->reldata = found;
+	register_ENR(environment, enr);
+	return execute_into_store(psprintf("SELECT f.difference, f.key, f.columns, f.source_rows, f.target_rows,"
+									   " CASE WHEN p.key IS NULL THEN f.action ELSE 'kept' END, f.number"
+									   " FROM " FOUND_NAME " AS f LEFT JOIN (%s) AS p(difference, key, columns, source_rows, target_rows, action, number)"
+									   " ON p.difference OPERATOR(pg_catalog.=) f.difference AND p.key OPERATOR(pg_catalog.=) f.key",
+									   difference_statement(judge, list, number)), environment, &n);
 }
 
 /* ranges of no more rows than a batch, or all of them */
@@ -260,16 +315,21 @@ judge_some(Judge *judge, List *list)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "incload judge", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	int64		extra = judge->extra;
+	int64		before = undone(judge, judge->extra);
 	char	   *number;
 	Stage	   *stage = read_rows(judge, list, &number);
-	Found		found = {.dest = {.receiveSlot = receive_difference, .rStartup = receiver_startup,
-			.rShutdown = receiver_nothing, .rDestroy = receiver_nothing},
-		.judge = judge};
+	TupleDesc	desc = difference_desc();
+	int64		n;
+	Tuplestorestate *found = execute_into_store(difference_statement(judge, list, number), stage_environment(stage), &n);
 
-	(void) execute_statement(difference_statement(judge, list, number), stage_environment(stage), &found.dest);
+	go_through(judge, found, desc, true);
 	if (judge->deletes && judge->most_deletes >= 0 && judge->extra > judge->most_deletes)
 		prune_refuse(judge->ranges->job, judge->most_deletes);
 	mend(judge, list, stage, number, judge->extra - extra);
+	if (undone(judge, judge->extra) > before)
+		found = say_what_stayed(judge, list, stage, number, found, desc);
+	go_through(judge, found, desc, false);
+	tuplestore_end(found);
 	stage_end_batch(stage);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -15,6 +15,7 @@
 #include "merge.h"
 #include "query.h"
 #include "ranges.h"
+#include "reject.h"
 
 /* Judge: what it is to do, and what it has found */
 typedef struct Judge
@@ -30,6 +31,7 @@ typedef struct Judge
 	bool		updates_all;	/* and what may have been changed here, too */
 	bool		deletes;		/* what the source does not have is deleted */
 	int64		most_deletes;	/* more are refused; -1: no limit */
+	Rejects    *rejects;		/* where rows go that cannot be taken; NULL: they are an ERROR */
 	Tuplestorestate *result;	/* gets a row of incload_reconcile for each difference; NULL: nobody wants them */
 	TupleDesc	result_desc;
 
@@ -39,6 +41,7 @@ typedef struct Judge
 	int64		duplicates;		/* keys that are here more than once */
 	int64		conflicts;		/* of those, the ones that were not written at the source since the last run */
 	int64		rows_read;		/* moved for this */
+	int64		superseded;		/* of these, rows of which the source has another one with the same key */
 	ApplyCounts applied;
 } Judge;
 

@@ -115,6 +115,33 @@ require_loaded(const Job *job, const Checkpoint *checkpoint)
 			 errhint("SELECT incload_run(%s) loads it.", quote_literal_cstr(job->name))));
 }
 
+/*
+ * May a run of the job lock the target from readers? One that has the job's lock would
+ * then wait for us, who wait for that lock.
+ */
+static bool
+locks_out_readers(const Job *job)
+{
+	return job_full_refresh_mode(job) != FULL_REFRESH_MERGE || job->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+}
+
+/* the job's lock, which a run that is under way is waited for */
+static void
+lock_runs(Reconciliation *self)
+{
+	Run		   *run = self->run;
+	const Job  *before = run->job;
+
+	run_wait_for_lock(run);
+	run->job = run->record->job = job_reload(before);
+	if (!job_same_definition(before, run->job))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("job \"%s\" was altered while it was compared", run->job->name),
+				 errdetail("What was compared is not what it loads now."),
+				 errhint("Call incload_reconcile once more.")));
+}
+
 /* the connection, the shape, and what is to be compared */
 static void
 open_sides(Reconciliation *self)
@@ -122,6 +149,9 @@ open_sides(Reconciliation *self)
 	Run		   *run = self->run;
 	const Job  *job = run->job;
 
+	if (locks_out_readers(job))
+		lock_runs(self);
+	job = run->job;
 	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
 	if (self->repair)
 		target_require_writable(job, false);
@@ -143,22 +173,15 @@ open_sides(Reconciliation *self)
 	}
 }
 
-/* the job's lock: no run comes in between from here on; and the checkpoint as the last run has left it */
+/* from here on, what the next run reads is known: no run comes in between */
 static void
 stop_runs(Reconciliation *self)
 {
 	Run		   *run = self->run;
-	const Job  *before = run->job;
 	Window		next;
 
-	run_wait_for_lock(run);
-	run->job = run->record->job = job_reload(before);
-	if (!job_same_definition(before, run->job))
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("job \"%s\" was altered while it was compared", run->job->name),
-				 errdetail("What was compared is not what it loads now."),
-				 errhint("Call incload_reconcile once more.")));
+	if (!run->is_locked)
+		lock_runs(self);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
 	require_loaded(run->job, run->checkpoint);
 	run->stop.code = "source_changed";
@@ -183,6 +206,11 @@ set_rights(Reconciliation *self)
 	target = table_open(job->target, AccessShareLock);
 	judge->may_double = !target_key_is_unique(target, job->key);
 	table_close(target, NoLock);
+	if (job->options->reject_limit > 0)
+	{
+		self->run->source->puts_aside = true;
+		judge->rejects = rejects_create(job, self->run->shape, self->run->record->run_id, job->options->reject_limit, self->run->context);
+	}
 	judge->order = self->run->shape->key_is_unique ? READ_ANY_ORDER : READ_BY_WATERMARK;
 	judge->result = self->rsinfo ? self->rsinfo->setResult : NULL;
 	judge->result_desc = self->rsinfo ? self->rsinfo->setDesc : NULL;
@@ -326,6 +354,12 @@ write_report(Reconciliation *self)
 			(errmsg("%s: %s", record->job->name, found || self->differing ? message : "no difference"),
 			 errdetail(INT64_FORMAT " rows of the source and " INT64_FORMAT " of the target were compared; "
 					   INT64_FORMAT " rows were read.", self->source_rows, self->target_rows, judge->rows_read)));
+	if (judge->superseded > 0)
+		ereport(WARNING,
+				(errmsg("source %s has keys of job \"%s\" more than once", record->job->source_name, record->job->name),
+				 errdetail(INT64_FORMAT " of the rows that were read have the key of another one.", judge->superseded),
+				 errhint("The one that is read last counts: a run and a comparison may take different ones. Choose a key that identifies a row.")));
+	rejects_report(judge->rejects);
 	if (comparison.repaired > 0)
 		catalog_event(record->job, "target_repaired", psprintf("rows of the target of job %s were mended: %s", record->job->name, message),
 					  psprintf("{\"run_id\": " INT64_FORMAT "}", record->run_id));
@@ -349,6 +383,8 @@ reconcile_body(Run *run, void *argument)
 	trouble_begin(&trouble, psprintf("It came up while job %s was reconciled.", run->job->name),
 				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
 						   quote_literal_cstr(run->job->name)));
+	trouble.row_hint = psprintf("SELECT incload_run(%s) first, if the source's columns have changed since the last run; what a column here has no place for stands in the message.",
+								quote_literal_cstr(run->job->name));
 	open_sides(self);
 	switch (self->mode)
 	{

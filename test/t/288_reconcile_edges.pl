@@ -84,6 +84,45 @@ $source->safe_psql('postgres', q{DELETE FROM lettered WHERE id < chr(37)::"char"
 as_loader($target, q{DELETE FROM dw.lettered WHERE id < '%'; UPDATE dw.lettered SET v = 'x' WHERE id = E'\\\\'});
 is(kinds('lettered'), 'changed:1', 'so may a backslash');
 
+# what a trigger keeps from being mended is told as kept
+$source->safe_psql('postgres', q{CREATE TABLE kept (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL DEFAULT '2024-01-01Z'); INSERT INTO kept SELECT i, 'v' FROM generate_series(1, 100) i});
+load('kept', 'id', '{"deletes": "prune"}');
+as_loader($target, q{UPDATE dw.kept SET v = 'x' WHERE id IN (1, 2, 3); DELETE FROM dw.kept WHERE id IN (4, 5); INSERT INTO dw.kept VALUES (500, 'x', now()), (501, 'x', now());
+	CREATE FUNCTION dw.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF TG_OP = 'DELETE' THEN IF OLD.id = 500 THEN RETURN NULL; END IF; RETURN OLD; END IF;
+		IF NEW.id IN (1, 4) THEN RETURN NULL; END IF; RETURN NEW; END $$;
+	CREATE TRIGGER keep BEFORE INSERT OR UPDATE OR DELETE ON dw.kept FOR EACH ROW EXECUTE FUNCTION dw.keep()});
+is(as_loader($target, q{SELECT string_agg(concat_ws(' ', difference, key->>'id', action), ', ' ORDER BY (key->>'id')::int) FROM incload_reconcile('kept', repair => true)}),
+	'changed 1 kept, changed 2 updated, changed 3 updated, missing 4 kept, missing 5 inserted, extra 500 kept, extra 501 deleted', 'what is told is what was done');
+is(as_loader($target, q{SELECT rows_read, rows_inserted, rows_updated, rows_suppressed, rows_pruned FROM incload.run WHERE job = 'kept' AND kind = 'reconcile'}) =~ /^\d+\|1\|2\|2\|1$/ ? 1 : 0, 1, 'and counted');
+
+# rows that are put aside: unreadable ones are not compared, refused ones stay
+$source->safe_psql('postgres', q{CREATE TABLE aside (id bigint, v text, n bigint, updated_at timestamptz NOT NULL DEFAULT '2024-01-01Z');
+	INSERT INTO aside SELECT i, 'v', i FROM generate_series(1, 1000) i; INSERT INTO aside VALUES (NULL, 'no key', 1), (5000000000, 'v', 1), (2000, 'v', 5000000000), (2001, 'refused', 1), (2002, 'too long a text', 1)});
+as_loader($target, q{CREATE TABLE dw.aside (id int PRIMARY KEY, v varchar(8) CHECK (v <> 'refused'), n int, updated_at timestamptz)});
+load('aside', 'id', '{"reject_limit": 10, "deletes": "prune"}');
+is(as_loader($target, q{SELECT count(*) FROM incload.reject WHERE job = 'aside'}), '5', 'five rows are put aside');
+is(as_loader($target, q{SELECT rows_pruned FROM incload_run('aside')}), '0', 'a prune goes past them');
+is(kinds('aside'), 'missing:1', 'so does a comparison, but for what the target refuses');
+as_loader($target, q{DELETE FROM dw.aside WHERE id IN (7, 8)});
+is(as_loader($target, q{SELECT string_agg(concat_ws(' ', difference, key->>'id', action), ', ' ORDER BY (key->>'id')::int) FROM incload_reconcile('aside', repair => true)}),
+	'missing 7 inserted, missing 8 inserted, missing 2001 kept', 'a repair mends the others');
+is(as_loader($target, q{SELECT count(*) FROM incload.reject WHERE job = 'aside'}), '5', 'and no row is put aside twice');
+
+# a run that locks readers out waits, and nobody is a victim
+$source->safe_psql('postgres', q{CREATE TABLE waits (id int PRIMARY KEY, v text); INSERT INTO waits SELECT i, 'v' FROM generate_series(1, 100) i});
+foreign_table($target, 'waits');
+as_loader($target, q{SELECT incload_create_job('waits', 'src.waits', 'dw.waits', 'full', key => '{id}', options => '{"full_refresh_mode": "truncate"}'); SELECT incload_run('waits')});
+my $lock = $source->background_psql('postgres');
+$lock->query_safe('BEGIN; LOCK TABLE waits IN ACCESS EXCLUSIVE MODE');
+my $compares = start_sql($target, 'loader', q{SELECT count(*) FROM incload_reconcile('waits')});
+wait_for(30, sub { $source->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE NOT granted}) > 0 });
+fails_with($target, 'loader', q{SELECT incload_run('waits')}, '55P03', qr/already running/, 'a run sees that the job is busy');
+$lock->query_safe('COMMIT');
+$lock->quit;
+my ($status, $said, $error) = $compares->finish;
+is($said, "0\n", 'and the comparison comes to its end') or diag($error);
+
 # a filter's texts mean what they mean at the source, whatever the caller's time zone
 foreach my $mode (qw(soft tombstone))
 {
