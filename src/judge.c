@@ -211,6 +211,13 @@ read_rows(Judge *judge, List *list, char **number)
 	Shape	   *shape = shape_with_number(ranges->shape, judge->only_keys, what, number);
 	Stage	   *stage = stage_create(ranges->job, shape, 0, false, CurrentMemoryContext);
 
+	/* a key that is no value here is none of the target's; and whether a watermark is null does not matter to a key */
+	if (judge->only_keys)
+	{
+		stage->null_watermark = NULL_WATERMARK_ALWAYS;
+		if (source->puts_aside)
+			stage->rejects = rejects_create(ranges->job, shape, 0, PG_INT64_MAX, CurrentMemoryContext);
+	}
 	stage_begin_batch(stage);
 	source->routine->open(source, list_make1(query_read(shape, source, ranges->job->options->filter,
 														&ranges->scope->window,
@@ -241,9 +248,14 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 	stage_fill(writing, mending_rows(judge, number), stage_environment(stage));
 	/* the owner's triggers run under the settings that they run under in a run */
 	ranges_pause(judge->ranges);
+	writing->rejects = judge->rejects;
 	if (writing->nrows > 0)
 		merge_apply(job, judge->ranges->shape, writing, judge->updates ? APPLY_MERGE : APPLY_INSERT_NEW,
 					false, &judge->applied);
+	if (judge->rejects)
+		judge->applied.rejected += list_length(judge->rejects->rows);
+	/* what is mended is no longer put aside, with or without a limit on more of it */
+	rejects_settle(job, judge->ranges->shape, writing, judge->rejects, false);
 	ranges_go_on(judge->ranges);
 	stage_end_batch(writing);
 }
@@ -270,6 +282,13 @@ judge_some(Judge *judge, List *list)
 	MemoryContextDelete(context);
 }
 
+/* by how many bits of the hash they are cut; then those of one cut are looked at at once */
+static int
+compare_cuts(const ListCell *a, const ListCell *b)
+{
+	return ((const Range *) lfirst(a))->bits - ((const Range *) lfirst(b))->bits;
+}
+
 void
 judge_ranges(Judge *judge, List *list)
 {
@@ -279,6 +298,9 @@ judge_ranges(Judge *judge, List *list)
 	int64		rows = 0;
 	ListCell   *lc;
 
+	/* each look at a cut by hash is one at all rows */
+	if (judge->ranges->ordered == NULL)
+		list_sort(list, compare_cuts);
 	foreach(lc, list)
 	{
 		Range	   *range = lfirst(lc);

@@ -15,6 +15,7 @@
 #include "merge.h"
 #include "query.h"
 #include "ranges.h"
+#include "reject.h"
 
 /* Judge: what it is to do, and what it has found */
 typedef struct Judge
@@ -29,6 +30,7 @@ typedef struct Judge
 	bool		updates;		/* what has changed at the source is updated */
 	bool		updates_all;	/* and what may have been changed here, too */
 	bool		deletes;		/* what the source does not have is deleted */
+	Rejects    *rejects;		/* gets what the target refuses; NULL: that is an error */
 	int64		most_deletes;	/* more are refused; -1: no limit */
 	Tuplestorestate *result;	/* gets a row of incload_reconcile for each difference; NULL: nobody wants them */
 	TupleDesc	result_desc;
