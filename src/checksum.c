@@ -57,6 +57,12 @@ checksum_agree(Source *source, const Shape *shape)
 	return checksum;
 }
 
+static bool
+is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
 /* a column's value at the source, as it is once it is loaded */
 static char *
 converted(const Checksum *checksum, const LoadColumn *column)
@@ -68,6 +74,9 @@ converted(const Checksum *checksum, const LoadColumn *column)
 	if (!checksum->by_cast && type >= FirstGenbkiObjectId)
 		return column->expression;
 	if (column->source_type == type && (column->typmod < 0 || column->typmod == column->source_typmod))
+		return column->expression;
+	/* the same text, and the cast would fail where one is out of range and was put aside */
+	if (is_integer(type) && is_integer(column->source_type))
 		return column->expression;
 	name = format_type_extended(type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 	/* COPY's text is read by the type's own input, which is not always what a cast does */

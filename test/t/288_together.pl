@@ -40,6 +40,16 @@ $source->safe_psql('postgres', q{UPDATE nomark SET updated_at = NULL WHERE id = 
 is(as_loader($target, q{SELECT rows_pruned, rows_rejected FROM incload_run('nomark')}), '1|1', 'a row that has lost its watermark is put aside');
 is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.nomark}), '1 2 3 5 6', 'and its older version is not pruned');
 
+# nor does a key that is out of range here
+$source->safe_psql('postgres', q{CREATE TABLE wide (id bigint PRIMARY KEY, updated_at timestamptz NOT NULL DEFAULT now()); INSERT INTO wide (id) VALUES (1), (2), (3), (4), (5), (3000000000)});
+foreign_table($target, 'wide');
+as_loader($target, q{CREATE TABLE dw.wide (id int PRIMARY KEY, updated_at timestamptz);
+	SELECT incload_create_job('wide', 'src.wide', 'dw.wide', 'upsert', 'updated_at', '{id}', options => '{"deletes": "prune", "reject_limit": 1}');
+	SELECT incload_run('wide')});
+$source->safe_psql('postgres', q{DELETE FROM wide WHERE id = 4});
+is(as_loader($target, q{SELECT rows_pruned, rows_rejected FROM incload_run('wide')}), '1|0', 'a key that is out of range is put aside once');
+is(as_loader($target, q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM dw.wide}), '1 2 3 5', 'and does not stop a prune');
+
 # a repair puts aside what the target refuses, as a run does, and what it mends is no longer put aside
 $source->safe_psql('postgres', q{CREATE TABLE mended (id timestamptz PRIMARY KEY, updated_at timestamptz NOT NULL DEFAULT now() - interval '1 day', n int);
 	INSERT INTO mended (id, n) SELECT '2024-01-01Z'::timestamptz + i * interval '1 h', i FROM generate_series(1, 20) i; UPDATE mended SET n = -n WHERE n IN (5, 6)});
