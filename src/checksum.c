@@ -58,6 +58,12 @@ checksum_agree(Source *source, const Shape *shape)
 	return checksum;
 }
 
+static bool
+is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
 /* a column's value at the source, as it is once it is loaded */
 static char *
 converted(const Checksum *checksum, const LoadColumn *column)
@@ -70,8 +76,11 @@ converted(const Checksum *checksum, const LoadColumn *column)
 		return column->expression;
 	if (column->source_type == type && (column->typmod < 0 || column->typmod == column->source_typmod))
 		return column->expression;
-	/* whole numbers and strings look the same in any type of their kind that has room for them */
-	if (checksum->puts_aside && (type == INT2OID || type == INT4OID || type == INT8OID || type == VARCHAROID))
+	/* whole numbers look the same in any type of theirs, and the cast would fail where one is out of range */
+	if (is_integer(type) && is_integer(column->source_type))
+		return column->expression;
+	/* so do strings, where one that is too long may have been put aside */
+	if (checksum->puts_aside && type == VARCHAROID)
 		return column->expression;
 	name = format_type_extended(type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 	/* COPY's text is read by the type's own input, which is not always what a cast does */

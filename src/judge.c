@@ -37,6 +37,9 @@
 /* the name under which statements see the differences that were found */
 #define FOUND_NAME "incload_found"
 
+/* and the keys of those that go */
+#define DOOMED_NAME "incload_doomed"
+
 /* the row of a difference: that of incload_reconcile, and what the source's row is */
 static TupleDesc
 difference_desc(void)
@@ -234,6 +237,9 @@ read_rows(Judge *judge, List *list, char **number)
 	Shape	   *shape = shape_with_number(ranges->shape, judge->only_keys, what, number);
 	Stage	   *stage = stage_create(ranges->job, shape, 0, false, CurrentMemoryContext);
 
+	/* whether a watermark is null does not matter to a key */
+	if (judge->only_keys)
+		stage->null_watermark = NULL_WATERMARK_ALWAYS;
 	/* the run has put them aside already: all that counts is that they are there */
 	if (source->puts_aside)
 		stage->rejects = rejects_create(ranges->job, shape, 0, PG_INT64_MAX, CurrentMemoryContext);
@@ -251,6 +257,57 @@ read_rows(Judge *judge, List *list, char **number)
 	return rejects_with_keys(stage->rejects, stage);
 }
 
+/* a statement's view of a store beside the stage */
+static QueryEnvironment *
+environment_with(Stage *stage, const char *name, Tuplestorestate *store, TupleDesc desc)
+{
+	QueryEnvironment *environment = stage_environment(stage);
+	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
+
+	enr->md.name = pstrdup(name);
+	enr->md.reliddesc = InvalidOid;
+	enr->md.tupdesc = desc;
+	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
+	enr->md.enrtuples = tuplestore_tuple_count(store);
+	enr->reldata = store;
+	register_ENR(environment, enr);
+	return environment;
+}
+
+/*
+ * The keys of what is to go are found under the settings of the source, and deleted under
+ * those that the owner's triggers have in a run.
+ */
+static void
+delete_extra(Judge *judge, List *list, Stage *stage, const char *number)
+{
+	const Shape *shape = judge->ranges->shape;
+	const char *target = relation_qualified_name(judge->ranges->job->target);
+	TupleDesc	desc = CreateTemplateTupleDesc(shape->nkeys);
+	StringInfoData key;
+	Tuplestorestate *doomed;
+	int64		n;
+
+	initStringInfo(&key);
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		const LoadColumn *column = &shape->columns[shape->key[i]];
+
+		appendStringInfo(&key, "%st.%s", i ? ", " : "", quote_identifier(column->name));
+		TupleDescInitEntry(desc, i + 1, column->name, column->type, column->typmod, 0);
+		TupleDescInitEntryCollation(desc, i + 1, column->collation);
+	}
+	compat_TupleDescFinalize(desc);
+	doomed = execute_into_store(psprintf("SELECT %s FROM %s AS t WHERE %s", key.data, target, extra_condition(judge, list, number)),
+								stage_environment(stage), &n);
+	ranges_pause(judge->ranges);
+	judge->applied.pruned += execute_statement(psprintf("DELETE FROM %s AS t USING " DOOMED_NAME " AS s WHERE %s", target,
+														merge_key_condition(shape, "t", "s")),
+											   environment_with(stage, DOOMED_NAME, doomed, desc), NULL).processed;
+	ranges_go_on(judge->ranges);
+	tuplestore_end(doomed);
+}
+
 /* what is invented goes first: it may have a unique value that a missing row has */
 static void
 mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
@@ -259,21 +316,20 @@ mend(Judge *judge, List *list, Stage *stage, const char *number, int64 extra)
 	Stage	   *writing;
 
 	if (judge->deletes && extra > 0)
-		judge->applied.pruned += execute_statement(psprintf("DELETE FROM %s AS t WHERE %s", relation_qualified_name(job->target),
-															extra_condition(judge, list, number)),
-												   stage_environment(stage), NULL).processed;
+		delete_extra(judge, list, stage, number);
 	if (!judge->inserts)
 		return;
 	writing = stage_create(job, judge->ranges->shape, 0, false, CurrentMemoryContext);
 	stage_fill(writing, mending_rows(judge, number), stage_environment(stage));
-	writing->rejects = judge->rejects;
 	/* the owner's triggers run under the settings that they run under in a run */
 	ranges_pause(judge->ranges);
+	writing->rejects = judge->rejects;
 	if (writing->nrows > 0)
 		merge_apply(job, judge->ranges->shape, writing, judge->updates ? APPLY_MERGE : APPLY_INSERT_NEW,
 					false, &judge->applied);
 	if (judge->rejects)
 		judge->applied.rejected += list_length(judge->rejects->rows);
+	/* what is mended is no longer put aside, with or without a limit on more of it */
 	rejects_settle(job, judge->ranges->shape, writing, judge->rejects, false);
 	ranges_go_on(judge->ranges);
 	stage_end_batch(writing);
@@ -290,22 +346,14 @@ undone(const Judge *judge, int64 extra)
 static Tuplestorestate *
 say_what_stayed(Judge *judge, List *list, Stage *stage, const char *number, Tuplestorestate *found, TupleDesc desc)
 {
-	QueryEnvironment *environment = stage_environment(stage);
-	EphemeralNamedRelation enr = palloc0(sizeof(EphemeralNamedRelationData));
 	int64		n;
 
-	enr->md.name = FOUND_NAME;
-	enr->md.reliddesc = InvalidOid;
-	enr->md.tupdesc = desc;
-	enr->md.enrtype = ENR_NAMED_TUPLESTORE;
-	enr->md.enrtuples = tuplestore_tuple_count(found);
-	enr->reldata = found;
-	register_ENR(environment, enr);
 	return execute_into_store(psprintf("SELECT f.difference, f.key, f.columns, f.source_rows, f.target_rows,"
 									   " CASE WHEN p.key IS NULL THEN f.action ELSE 'kept' END, f.number"
 									   " FROM " FOUND_NAME " AS f LEFT JOIN (%s) AS p(difference, key, columns, source_rows, target_rows, action, number)"
 									   " ON p.difference OPERATOR(pg_catalog.=) f.difference AND p.key OPERATOR(pg_catalog.=) f.key",
-									   difference_statement(judge, list, number)), environment, &n);
+									   difference_statement(judge, list, number)),
+							  environment_with(stage, FOUND_NAME, found, desc), &n);
 }
 
 /* ranges of no more rows than a batch, or all of them */

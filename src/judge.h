@@ -30,8 +30,8 @@ typedef struct Judge
 	bool		updates;		/* what has changed at the source is updated */
 	bool		updates_all;	/* and what may have been changed here, too */
 	bool		deletes;		/* what the source does not have is deleted */
+	Rejects    *rejects;		/* gets what the target refuses; NULL: that is an error */
 	int64		most_deletes;	/* more are refused; -1: no limit */
-	Rejects    *rejects;		/* where rows go that cannot be taken; NULL: they are an ERROR */
 	Tuplestorestate *result;	/* gets a row of incload_reconcile for each difference; NULL: nobody wants them */
 	TupleDesc	result_desc;
 

@@ -29,20 +29,6 @@ range_key(const Ranges *ranges, Side side)
 					: quote_identifier(ranges->ordered->name), key_type(ranges));
 }
 
-/* adds an element to the text of an array */
-static void
-append_end(StringInfo buf, const char *end)
-{
-	appendStringInfoString(buf, buf->len > 1 ? ",\"" : "\"");
-	for (; *end; end++)
-	{
-		if (*end == '"' || *end == '\\')
-			appendStringInfoChar(buf, '\\');
-		appendStringInfoChar(buf, *end);
-	}
-	appendStringInfoChar(buf, '"');
-}
-
 /* the low ends, and the high ends where nothing follows, as an array that width_bucket() takes */
 static char *
 ends_of(const Ranges *ranges, List *list)
@@ -58,9 +44,9 @@ ends_of(const Ranges *ranges, List *list)
 		const Range *range = lfirst(lc);
 
 		if (range->low && (last == NULL || strcmp(last, range->low) != 0))
-			append_end(&buf, range->low);
+			appendStringInfo(&buf, "%s%s", buf.len > 1 ? "," : "", quote_array_element(range->low));
 		if (range->high)
-			append_end(&buf, range->high);
+			appendStringInfo(&buf, "%s%s", buf.len > 1 ? "," : "", quote_array_element(range->high));
 		last = range->high;
 	}
 	appendStringInfoChar(&buf, '}');

@@ -64,6 +64,8 @@ ranges_go_on(Ranges *ranges)
 	const Job  *job = ranges->job;
 
 	ranges->guc_level = NewGUCNestLevel();
+	/* whatever the owner's triggers have set meanwhile */
+	role_pin_formats();
 	/* expressions are small ones, and not worth a compiler */
 	role_set("jit", "off");
 	/* the zone of the session there; what the executor reads is made here on both sides */
@@ -232,10 +234,10 @@ static void
 target_size(const Job *job, int64 *pages, int64 *rows)
 {
 	TextRows   *size = target_ask(psprintf(
-		"SELECT pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)) / pg_catalog.current_setting('block_size')::pg_catalog.int8,"
-		" pg_catalog.sum(CASE WHEN c.relkind = 'p' THEN 0 ELSE c.reltuples END)::pg_catalog.int8, pg_catalog.min(c.reltuples)"
-		" FROM pg_catalog.pg_class AS c WHERE c.oid OPERATOR(pg_catalog.=) %u OR c.oid IN"
-		" (SELECT p.relid FROM pg_catalog.pg_partition_tree(%u) AS p)", job->target, job->target));
+		"SELECT pg_catalog.div(pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)), pg_catalog.current_setting('block_size')::pg_catalog.numeric)::pg_catalog.int8,"
+		" pg_catalog.sum(CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'p' THEN 0 ELSE c.reltuples END)::pg_catalog.int8, pg_catalog.min(c.reltuples)"
+		" FROM pg_catalog.pg_class AS c WHERE c.oid OPERATOR(pg_catalog.=) %u OR c.oid OPERATOR(pg_catalog.=) ANY"
+		" (SELECT p.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree(%u) AS p)", job->target, job->target));
 
 	*pages = number_of(size->value[0][0]);
 	*rows = size->value[0][2][0] == '-' ? -1 : number_of(size->value[0][1]);

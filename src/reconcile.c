@@ -12,10 +12,13 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 #include "catalog.h"
@@ -116,18 +119,26 @@ require_loaded(const Job *job, const Checkpoint *checkpoint)
 }
 
 /*
- * May a run of the job lock the target from readers? One that has the job's lock would
- * then wait for us, who wait for that lock.
+ * May runs go on while ranges are compared? Not those that want more of the target than
+ * this has of it by then: they would wait for this, which will wait for their job's lock.
+ * And not where a wrapper may keep its snapshot to the end of this transaction: what is
+ * read once the lock is had would be older than what they have loaded.
  */
 static bool
-locks_out_readers(const Job *job)
+lets_runs_go_on(const Reconciliation *self)
 {
-	return job_full_refresh_mode(job) != FULL_REFRESH_MERGE || job->options->schema_change == SCHEMA_CHANGE_EVOLVE;
+	const Job  *job = self->run->job;
+
+	if (self->mode != MODE_HASH || job->options->schema_change == SCHEMA_CHANGE_EVOLVE ||
+		job_full_refresh_mode(job) != FULL_REFRESH_MERGE)
+		return false;
+	return self->run->source->routine->outlives_commit ||
+		(get_rel_relkind(job->source) == RELKIND_RELATION && !has_subclass(job->source));
 }
 
-/* the job's lock, which a run that is under way is waited for */
+/* the job's lock: no run comes in between from here on */
 static void
-lock_runs(Reconciliation *self)
+take_lock(Reconciliation *self)
 {
 	Run		   *run = self->run;
 	const Job  *before = run->job;
@@ -149,20 +160,7 @@ open_sides(Reconciliation *self)
 	Run		   *run = self->run;
 	const Job  *job = run->job;
 
-	if (locks_out_readers(job))
-		lock_runs(self);
-	job = run->job;
-	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
-	if (self->repair)
-		target_require_writable(job, false);
 	run->source = source_connect(job, run->context);
-	run->shape = shape_build(run->source, job);
-	self->scope = scope_of(job, run->shape);
-	if (self->scope->unknown)
-		ereport(NOTICE,
-				(errmsg("every row of target %s is taken for the job's", job->target_name),
-				 errdetail("The reason: %s.", self->scope->unknown),
-				 errhint("Rows that the job is not about are reported as extra, and are never deleted.")));
 	if (self->mode == MODE_HASH && !run->source->is_postgres)
 	{
 		ereport(WARNING,
@@ -171,9 +169,23 @@ open_sides(Reconciliation *self)
 				 errhint("Mode count reads all rows, too, but keeps none; run it when the load does no harm.")));
 		self->mode = MODE_ROWS;
 	}
+	/* before any lock on a relation: runs take them in this order */
+	if (!lets_runs_go_on(self))
+		take_lock(self);
+	job = run->job;
+	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
+	if (self->repair)
+		target_require_writable(job, false);
+	run->shape = shape_build(run->source, job);
+	self->scope = scope_of(job, run->shape);
+	if (self->scope->unknown)
+		ereport(NOTICE,
+				(errmsg("every row of target %s is taken for the job's", job->target_name),
+				 errdetail("The reason: %s.", self->scope->unknown),
+				 errhint("Rows that the job is not about are reported as extra, and are never deleted.")));
 }
 
-/* from here on, what the next run reads is known: no run comes in between */
+/* the lock, if it is not had yet, and the checkpoint as the last run has left it */
 static void
 stop_runs(Reconciliation *self)
 {
@@ -181,7 +193,7 @@ stop_runs(Reconciliation *self)
 	Window		next;
 
 	if (!run->is_locked)
-		lock_runs(self);
+		take_lock(self);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
 	require_loaded(run->job, run->checkpoint);
 	run->stop.code = "source_changed";
@@ -379,7 +391,7 @@ reconcile_body(Run *run, void *argument)
 	run->record->kind = "reconcile";
 	job_require_whole(run->job);
 	reconcile_require_possible(run->job);
-	role_enter_owner(&bracket, run->job->owner, run->job->search_path);
+	batch_enter_owner(run->job, &bracket);
 	trouble_begin(&trouble, psprintf("It came up while job %s was reconciled.", run->job->name),
 				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
 						   quote_literal_cstr(run->job->name)));
