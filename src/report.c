@@ -99,14 +99,15 @@ gather_frames(Report *report)
 	}
 }
 
+/* the members are the columns, in their order */
+StaticAssertDecl(sizeof(ReportJob) == 20 * sizeof(char *), "a column of the jobs is not a member");
+
 static ReportJob *
 gather_jobs(int *njobs)
 {
 	TextRows   *rows = ask_as_caller(jobs_sql, 0, NULL);
 	ReportJob  *jobs = palloc0(sizeof(ReportJob) * Max(rows->nrows, 1));
 
-	/* the members are the columns, in their order */
-	StaticAssertStmt(sizeof(ReportJob) == 20 * sizeof(char *), "a column of the jobs is not a member");
 	for (int i = 0; i < rows->nrows; i++)
 		memcpy(&jobs[i], rows->value[i], sizeof(ReportJob));
 	*njobs = rows->nrows;
@@ -152,9 +153,9 @@ write_header(const Report *report, char **context, const char *line, const Repor
 	html_text(out, context[6]);
 	appendStringInfoString(out, " &#xB7; database ");
 	html_name(out, context[2]);
-	appendStringInfoString(out, " &#xB7; as ");
+	appendStringInfoString(out, " &#xB7; seen by ");
 	html_name(out, context[3]);
-	appendStringInfoString(out, " sees it &#xB7; ");
+	appendStringInfoString(out, " &#xB7; ");
 	html_time(out, report->now, NULL);
 	appendStringInfoChar(out, ' ');
 	html_text(out, context[4]);

@@ -120,7 +120,7 @@ html_time(StringInfo out, const char *iso, const char *now)
 void
 html_open_table(StringInfo out, const char *css_class, const char *caption)
 {
-	appendStringInfo(out, "<div class=\"scroll\" role=\"region\" aria-label=\"%s\" tabindex=\"0\">"
+	appendStringInfo(out, "<div class=\"scroll\" role=\"group\" aria-label=\"%s\" tabindex=\"0\">"
 					 "<table class=\"%s\"><caption>%s</caption>\n", caption, css_class, caption);
 }
 

@@ -15,53 +15,64 @@
 #define RUNS_IN_PLOTS 40
 #define RUNS_IN_TABLE 12
 
-/* $1 is the job, $2 the roles whose rows may be seen */
-#define ROWS_OF_JOB " WHERE x.job_id = $1::bigint AND ($2 IS NULL OR x.owner = ANY ($2::name[]))"
+/* $1 is the job, $2 the roles whose rows may be seen; in a subquery, a parameter is cast once and not for each row */
+#define ROWS_OF_JOB " WHERE x.job_id = $1::bigint AND ($2 IS NULL OR x.owner = ANY ((SELECT $2::name[])::name[]))"
 
 /*
+ * course_sql
+ *		A row for each bin in which freshness is known, with its smallest and
+ *		largest value; and one for each frame as a whole ("bin" is NULL), with the
+ *		part of the time that was within the objective ($4, seconds), and how the
+ *		runs ended.
+ *
  * Freshness at a time is how long before it the last run began that had
  * succeeded by then. From the end of one such run to the end of the next it
- * grows as the clock does.
+ * grows as the clock does. The runs are fetched once, as they lie far apart.
+ * The frames are those of report.c.
  */
-#define STRETCHES \
-	"WITH stretch AS (SELECT x.started_at AS since, x.finished_at AS low," \
-	" coalesce(lead(x.finished_at) OVER (ORDER BY x.finished_at, x.run_id), $3::timestamptz) AS high" \
-	" FROM incload.run_store x" ROWS_OF_JOB \
-	" AND x.status = 'succeeded' AND x.kind IN ('incremental', 'full') AND x.finished_at <= $3::timestamptz)," \
-	" frame(number, length, width, bins) AS (VALUES (0, interval '24 hours', interval '15 minutes', 96)," \
-	" (1, interval '720 hours', interval '6 hours', 120)) "
-
-/* the frame's bins are those of report.c */
-static const char spans_sql[] = STRETCHES
-	"SELECT number, bin, min(extract(epoch FROM greatest(low, bin_low) - since)),"
-	" max(extract(epoch FROM least(high, bin_high) - since))"
+static const char course_sql[] =
+	"WITH run AS MATERIALIZED (SELECT x.run_id, x.status, x.kind, x.started_at, x.finished_at"
+	" FROM incload.run_store x" ROWS_OF_JOB " AND x.kind <> 'reconcile'),"
+	" stretch AS MATERIALIZED (SELECT started_at AS since, finished_at AS low,"
+	"  coalesce(lead(finished_at) OVER (ORDER BY finished_at, run_id), (SELECT $3::timestamptz)) AS high"
+	"  FROM run WHERE status = 'succeeded' AND kind IN ('incremental', 'full') AND finished_at <= (SELECT $3::timestamptz)),"
+	" frame AS MATERIALIZED (SELECT v.*, (SELECT $3::timestamptz) - v.length AS since,"
+	"  date_bin(v.width, (SELECT $3::timestamptz), date_trunc('day', (SELECT $3::timestamptz))) - v.width * (v.bins - 1) AS begins"
+	"  FROM (VALUES (0, interval '24 hours', interval '15 minutes', 96),"
+	"   (1, interval '720 hours', interval '6 hours', 120)) v(number, length, width, bins))"
+	" SELECT number, bin, date_part('epoch', min(greatest(low, bin_low) - since)),"
+	"  date_part('epoch', max(least(high, bin_high) - since)), NULL"
 	" FROM (SELECT f.number, b.bin, s.since, s.low, s.high, f.begins + f.width * b.bin AS bin_low,"
-	"  f.begins + f.width * (b.bin + 1) AS bin_high"
-	"  FROM (SELECT *, date_bin(width, $3::timestamptz, date_trunc('day', $3::timestamptz)) - width * (bins - 1) AS begins FROM frame) f"
-	"  JOIN stretch s ON s.high > f.begins AND s.high > s.low"
+	"   f.begins + f.width * (b.bin + 1) AS bin_high"
+	"  FROM frame f JOIN stretch s ON s.high > f.begins AND s.high > s.low"
 	"  CROSS JOIN LATERAL generate_series("
-	"   greatest(0, floor(extract(epoch FROM s.low - f.begins) / extract(epoch FROM f.width)))::integer,"
-	"   ceil(extract(epoch FROM s.high - f.begins) / extract(epoch FROM f.width))::integer - 1) AS b(bin)) p"
-	" GROUP BY number, bin";
+	"   greatest(0, floor(date_part('epoch', s.low - f.begins) / date_part('epoch', f.width)))::integer,"
+	"   ceil(date_part('epoch', s.high - f.begins) / date_part('epoch', f.width))::integer - 1) AS b(bin)) p"
+	" GROUP BY number, bin"
+	" UNION ALL SELECT f.number, NULL, (SELECT 1 - sum(greatest(0, date_part('epoch', s.high"
+	"   - greatest(s.low, f.since, s.since + (SELECT $4::double precision) * interval '1 second'))))"
+	"   / sum(date_part('epoch', s.high - greatest(s.low, f.since)))"
+	"   FROM stretch s WHERE s.high > f.since AND s.high > s.low),"
+	"  r.succeeded, r.not_succeeded"
+	" FROM frame f CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded,"
+	"  count(*) FILTER (WHERE status IN ('failed', 'cancelled')) AS not_succeeded"
+	"  FROM run WHERE started_at > f.since AND started_at <= (SELECT $3::timestamptz)) r";
 
-/* which part of the time was within the objective ($4, seconds), and how the runs ended */
-static const char within_sql[] = STRETCHES
-	"SELECT f.number, t.within, r.succeeded, r.not_succeeded, r.read FROM frame f"
-	" CROSS JOIN LATERAL (SELECT 1 - sum(greatest(0, extract(epoch FROM s.high"
-	"   - greatest(s.low, $3::timestamptz - f.length, s.since + $4::double precision * interval '1 second'))))"
-	"  / sum(extract(epoch FROM s.high - greatest(s.low, $3::timestamptz - f.length))) AS within"
-	"  FROM stretch s WHERE s.high > $3::timestamptz - f.length AND s.high > s.low) t"
-	" CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE x.status = 'succeeded') AS succeeded,"
-	"  count(*) FILTER (WHERE x.status IN ('failed', 'cancelled')) AS not_succeeded, coalesce(sum(x.rows_read), 0) AS read"
-	"  FROM incload.run_store x" ROWS_OF_JOB
-	"  AND x.kind <> 'reconcile' AND x.started_at > $3::timestamptz - f.length AND x.started_at <= $3::timestamptz) r"
-	" ORDER BY 1";
+/* Course: what became of it; fraction_within below zero is not known */
+typedef struct Course
+{
+	Span		spans[PLOT_MAX_BINS];
+	double		fraction_within;
+	const char *succeeded;
+	const char *not_succeeded;
+} Course;
 
 static const char runs_sql[] =
 	"SELECT x.run_id, to_char(x.started_at, " ISO_FORMAT "), x.kind, x.status,"
 	" extract(epoch FROM x.finished_at - x.started_at), x.rows_inserted + x.rows_updated + x.rows_deleted,"
 	" x.rows_unchanged + x.rows_superseded + x.rows_suppressed, x.rows_rejected,"
-	" x.rows_read, x.rows_inserted, x.rows_updated, x.rows_deleted, x.rows_unchanged, x.rows_pruned, x.sqlstate, x.error"
+	" x.rows_read, x.rows_inserted, x.rows_updated, x.rows_deleted, x.rows_unchanged, x.rows_pruned, x.sqlstate, x.error,"
+	" to_char(x.started_at, 'DD Mon HH24:MI')"
 	" FROM incload.run_store x" ROWS_OF_JOB
 	" AND x.kind <> 'reconcile' AND x.status <> 'skipped' ORDER BY x.run_id DESC LIMIT $3::integer";
 
@@ -153,26 +164,31 @@ heading(const Report *report, const ReportJob *job)
 }
 
 static void
-facts(const Report *report, const ReportJob *job, const TextRows *within)
+facts(const Report *report, const ReportJob *job, const Course *courses)
 {
 	StringInfo	out = report->out;
 	StringInfoData next;
 	static const char *const names[REPORT_FRAMES] = {"Runs, 24 h", "Runs, 30 days"};
 
 	appendStringInfoString(out, "<dl class=\"facts\">");
-	fact(out, "Freshness", "", seconds_text(job->freshness));
+	if (job->freshness)
+		fact(out, "Freshness", "", seconds_text(job->freshness));
 	fact(out, "Objective", "", job->objective ? seconds_text(job->objective) : "none set");
-	fact(out, "Lag", "", seconds_text(job->lag));
-	initStringInfo(&next);
-	html_time(&next, job->next_run, report->now);
-	fact(out, "Next run", "", next.data);
-	for (int i = 0; i < within->nrows && i < REPORT_FRAMES; i++)
+	if (job->lag)
+		fact(out, "Lag", "", seconds_text(job->lag));
+	if (job->next_run)
 	{
-		char	  **v = within->value[i];
+		initStringInfo(&next);
+		html_time(&next, job->next_run, report->now);
+		fact(out, "Next run", "", next.data);
+	}
+	for (int i = 0; i < REPORT_FRAMES; i++)
+	{
+		const Course *course = &courses[i];
 
 		fact(out, names[i], psprintf("runs-%s", report->frames[i].name),
-			 strcmp(v[3], "0") == 0 ? psprintf("%s ok", count_text(v[2]))
-			 : psprintf("%s ok, <b>%s not</b>", count_text(v[2]), count_text(v[3])));
+			 strcmp(course->not_succeeded, "0") == 0 ? psprintf("%s ok", count_text(course->succeeded))
+			 : psprintf("%s ok, <b>%s not</b>", count_text(course->succeeded), count_text(course->not_succeeded)));
 	}
 	fact(out, "Rejects waiting", "", count_text(job->rejects));
 	fact_text(out, "Checkpoint", job->checkpoint, 60);
@@ -181,28 +197,39 @@ facts(const Report *report, const ReportJob *job, const TextRows *within)
 	appendStringInfoString(out, "</dl>\n");
 }
 
-static void
-freshness_plots(const Report *report, const ReportJob *job, const TextRows *within)
+/* one for each frame */
+static Course *
+gather_course(const Report *report, const ReportJob *job)
 {
-	TextRows   *rows = ask(report, job, spans_sql, 3, report->at, NULL);
-	Span	   *spans = palloc0(sizeof(Span) * REPORT_FRAMES * PLOT_MAX_BINS);
+	TextRows   *rows = ask(report, job, course_sql, 4, report->at, job->objective);
+	Course	   *courses = palloc0(sizeof(Course) * REPORT_FRAMES);
 
 	for (int i = 0; i < rows->nrows; i++)
 	{
-		int			frame = atoi(rows->value[i][0]);
-		int			bin = atoi(rows->value[i][1]);
+		char	  **v = rows->value[i];
+		Course	   *course = &courses[atoi(v[0])];
 
-		if (bin >= report->frames[frame].nbins)
-			continue;
-		spans[frame * PLOT_MAX_BINS + bin] = (Span)
+		if (v[1] == NULL)
 		{
-			.is_known = true,.low = strtod(rows->value[i][2], NULL),.high = strtod(rows->value[i][3], NULL)
-		};
+			course->fraction_within = number_or_none(v[2]);
+			course->succeeded = v[3];
+			course->not_succeeded = v[4];
+		}
+		else if (atoi(v[1]) < PLOT_MAX_BINS)
+			course->spans[atoi(v[1])] = (Span)
+			{
+				.is_known = true,.low = strtod(v[2], NULL),.high = strtod(v[3], NULL)
+			};
 	}
+	return courses;
+}
+
+static void
+freshness_plots(const Report *report, const ReportJob *job, const Course *courses)
+{
 	for (int i = 0; i < REPORT_FRAMES; i++)
-		plot_freshness(report->out, psprintf("f%d-%s", i, job->job_id), &report->frames[i],
-					   spans + i * PLOT_MAX_BINS, number_or_none(job->objective),
-					   number_or_none(i < within->nrows ? within->value[i][1] : NULL));
+		plot_freshness(report->out, psprintf("f%d-%s", i, job->job_id), &report->frames[i], courses[i].spans,
+					   number_or_none(job->objective), courses[i].fraction_within);
 }
 
 /* from the newest to the oldest comes the table, the other way round come the plots */
@@ -217,7 +244,7 @@ run_plots(const Report *report, const ReportJob *job, const TextRows *rows)
 
 		runs[i] = (PlotRun)
 		{
-			.id = strtoll(v[0], NULL, 10),.started = v[1] ? v[1] : "",.kind = v[2],.status = v[3],
+			.id = strtoll(v[0], NULL, 10),.tick = v[16] ? v[16] : "",.kind = v[2],.status = v[3],
 				.seconds = number_or_none(v[4]),.changed = strtod(v[5], NULL),.same = strtod(v[6], NULL),
 				.rejected = strtod(v[7], NULL)
 		};
@@ -234,7 +261,8 @@ run_table(const Report *report, const TextRows *rows)
 
 	if (n == 0)
 		return;
-	appendStringInfo(out, "<details><summary>The last %d runs in numbers</summary>", n);
+	appendStringInfo(out, "<details><summary>%s in numbers</summary>",
+					 n == 1 ? "The run" : psprintf("The last %d runs", n));
 	html_open_table(out, "runs", "Last runs, the newest first");
 	appendStringInfoString(out, "<thead><tr><th scope=\"col\">Run</th><th scope=\"col\">Began</th><th scope=\"col\">Kind</th>"
 						   "<th scope=\"col\">Status</th><th scope=\"col\" class=\"n\">Took</th><th scope=\"col\" class=\"n\">Read</th>"
@@ -364,16 +392,20 @@ events(const Report *report, const ReportJob *job)
 void
 report_job(const Report *report, const ReportJob *job)
 {
-	TextRows   *within = ask(report, job, within_sql, 4, report->at, job->objective);
+	Course	   *courses = gather_course(report, job);
 	TextRows   *runs = ask(report, job, runs_sql, 3, catalog_number(RUNS_IN_PLOTS), NULL);
 
 	heading(report, job);
-	facts(report, job, within);
-	appendStringInfoString(report->out, "<div class=\"plots\">\n");
-	freshness_plots(report, job, within);
+	facts(report, job, courses);
 	if (runs->nrows > 0)
+	{
+		appendStringInfoString(report->out, "<div class=\"plots\">\n");
+		freshness_plots(report, job, courses);
 		run_plots(report, job, runs);
-	appendStringInfoString(report->out, "</div>\n");
+		appendStringInfoString(report->out, "</div>\n");
+	}
+	else
+		appendStringInfoString(report->out, "<p class=\"meta\">There was no run yet.</p>\n");
 	run_table(report, runs);
 	rejects(report, job);
 	comparisons(report, job);

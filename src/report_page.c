@@ -61,8 +61,9 @@ static const char style[] =
 	"tbody th{font-weight:500}\n"
 	".n{text-align:right}\n"
 	".wide{white-space:normal;min-width:16rem;overflow-wrap:anywhere}\n"
-	".jobs th:first-child{position:sticky;left:0;background:var(--card);z-index:1;max-width:24rem;white-space:normal;min-width:7rem;border-right:1px solid var(--grid)}\n"
+	".jobs th:first-child{position:sticky;left:0;background:var(--card);z-index:1;max-width:24rem;white-space:normal;min-width:11rem;border-right:1px solid var(--grid)}\n"
 	".jobs thead th:first-child{z-index:3}\n"
+	".jobs .wide{min-width:20rem}\n"
 	".filter{display:flex;flex-wrap:wrap;gap:.3rem 1rem;align-items:center;margin:0 0 .5rem;font-size:.9rem}\n"
 	".filter[hidden]{display:none}\n"
 	".filter input{font:inherit;color:inherit;background:var(--card);border:1px solid var(--soft);border-radius:6px;padding:.25rem .5rem;margin-left:.4rem;width:16rem;max-width:60vw}\n"
@@ -89,16 +90,17 @@ static const char style[] =
 	".fresh,.changed,.took{fill:var(--data)}\n"
 	".same{fill:var(--same)}\n"
 	".over{fill:var(--over)}\n"
+	".hollow{fill:var(--tint);stroke:var(--failing);stroke-width:1.25}\n"
 	".p rect:hover{opacity:.65}\n"
 	"line.goal{stroke:var(--ink);stroke-width:1.25;stroke-dasharray:5 4}\n"
-	"text.goal{font-size:11px;fill:var(--ink);text-anchor:end;paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\n"
+	"text.goal{font-size:11px;fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\n"
 	"text.none{font-size:12px;fill:var(--soft);text-anchor:middle}\n"
 	"text.cut{font-size:10px;fill:var(--ink);text-anchor:middle;paint-order:stroke;stroke:var(--card);stroke-width:3px}\n"
 	".gap{fill:var(--card)}\n"
 	"text.failed{font-size:15px;font-weight:700;fill:var(--failing);text-anchor:middle;paint-order:stroke;stroke:var(--card);stroke-width:3px}\n"
 	".key{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin:0 .3em 0 .5em;font-style:normal}\n"
 	".key.changed{background:var(--data)}.key.same{background:var(--same)}.key.over{background:var(--over)}\n"
-	".key:not(.changed,.same,.over){width:auto;height:auto;color:var(--failing);font-weight:700}\n"
+	".key.hollow{border:1.5px solid var(--failing)}.key.cross{width:auto;height:auto;color:var(--failing);font-weight:700}\n"
 	"details{margin-top:.8rem}\n"
 	"summary{cursor:pointer;font-size:.9rem;color:var(--link);padding:.2rem 0}\n"
 	".events{list-style:none;margin:0;padding:0;font-size:.88rem}\n"
@@ -112,8 +114,8 @@ static const char style[] =
 	".cutout{fill:none;stroke:var(--card);stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round}\n"
 	".ring{fill:none;stroke:currentColor;stroke-width:1.8;stroke-dasharray:3.2 2.4}\n"
 	"@media (max-width:40rem){body{font-size:16px}h1{font-size:1.4rem}.tiles{grid-template-columns:repeat(3,minmax(0,1fr))}\n"
-	".tiles li{padding:.4rem .55rem .45rem}.jobs th:first-child{max-width:42vw}.facts{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.45rem 1rem}\n"
-	".job{padding:.8rem .75rem}.axes{grid-template-columns:3rem minmax(0,1fr)}.wide{min-width:13rem}.filter input{max-width:100%;margin-left:0}summary{padding:.5rem 0}}\n"
+	".tiles li{padding:.4rem .55rem .45rem}.jobs th:first-child{max-width:42vw;min-width:7rem}.facts{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.45rem 1rem}\n"
+	".job{padding:.8rem .75rem}.axes{grid-template-columns:3rem minmax(0,1fr)}.wide{min-width:15rem}.filter input{max-width:100%;margin-left:0}summary{padding:.5rem 0}}\n"
 	"@media print{.scroll{max-height:none;overflow:visible}.filter{display:none}.job,figure{break-inside:avoid}}\n";
 
 /* without it, all is shown that there is; with it, the table can be searched */
@@ -181,7 +183,7 @@ void
 report_close_page(StringInfo out)
 {
 	appendStringInfo(out, "<footer><p>Freshness: how long ago the last run began that has succeeded; the target is no older. "
-					 "Lag: how old the newest row was then. A bar of freshness goes from its smallest to its largest value in that time. "
+					 "Lag: how old the newest row was then. A bar of freshness goes from its smallest to its largest value in that time; what is above the objective is filled from its line on. "
 					 "More is in <code>incload.status</code>, <code>incload.run</code> and <code>incload.event</code>.</p></footer>\n"
 					 "<script>%s</script>\n</body>\n</html>\n", script);
 }

@@ -78,7 +78,7 @@ descending(const void *a, const void *b)
 static double
 round_up(double value, bool is_time)
 {
-	static const double steps[] = {1, 2, 5, 10};
+	static const double steps[] = {1, 2, 3, 4, 6, 8, 10};
 	static const double times[] = {60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400};
 	double		power;
 
@@ -176,8 +176,8 @@ static void
 bar(StringInfo out, const char *css_class, double x, double width, double top, double bottom, const char *what)
 {
 	/* what is not nothing is seen */
-	if (bottom - top < 1)
-		top = bottom - 1;
+	if (bottom - top < 1.5)
+		top = bottom - 1.5;
 	appendStringInfo(out, "<rect class=\"%s\" x=\"%.2f%%\" y=\"%.1f%%\" width=\"%.2f%%\" height=\"%.1f%%\">"
 					 "<title>%s</title></rect>\n", css_class, x, top, width, bottom - top, what);
 }
@@ -185,7 +185,9 @@ bar(StringInfo out, const char *css_class, double x, double width, double top, d
 static const char *
 frame_tick(const void *of, int i)
 {
-	return ((const Frame *) of)->tick[i];
+	const Frame *frame = of;
+
+	return i == frame->nbins - 1 ? "now" : frame->tick[i];
 }
 
 /* the objective as a dashed line that says its value */
@@ -195,7 +197,7 @@ objective_line(StringInfo out, const Scale *scale, double objective)
 	double		y = from_top(scale, objective);
 
 	appendStringInfo(out, "<line class=\"goal\" x2=\"100%%\" y1=\"%.1f%%\" y2=\"%.1f%%\"/>"
-					 "<text class=\"goal\" x=\"100%%\" y=\"%.1f%%\" dx=\"-3\" dy=\"%s\">objective %s</text>\n",
+					 "<text class=\"goal\" x=\"0\" y=\"%.1f%%\" dx=\"4\" dy=\"%s\">objective %s</text>\n",
 					 y, y, y, y < 22 ? "1.15em" : "-.4em", duration_text(objective));
 }
 
@@ -230,10 +232,10 @@ plot_freshness(StringInfo out, const char *id, const Frame *frame, const Span *s
 	if (worst < 0)
 		appendStringInfoString(&said, "no successful run");
 	else
-		appendStringInfo(&said, "worst <b>%s</b>, %s", duration_text(worst), frame->when[worst_bin]);
+		appendStringInfo(&said, "worst <b>%s</b>", duration_text(worst));
 	if (worst >= 0 && objective > 0 && fraction_within >= 0)
 		/* rounded down: what was missed once is not 100 % */
-		appendStringInfo(&said, "; within objective <b class=\"within-%s\">%.2f %%</b> of the time",
+		appendStringInfo(&said, " &#xB7; <b class=\"within-%s\">%.2f %%</b> within objective",
 						 frame->name, floor(fraction_within * 10000) / 100);
 	appendStringInfo(out, "<figure><figcaption><span>Freshness, %s</span> %s</figcaption>", frame->title, said.data);
 
@@ -257,8 +259,8 @@ plot_freshness(StringInfo out, const char *id, const Frame *frame, const Span *s
 				from_top(&scale, objective > 0 ? Min(objective, span->high) : span->high),
 				from_top(&scale, span->low), what);
 		if (objective > 0 && span->high > objective)
-			bar(out, "over", x, slot * 0.76, from_top(&scale, span->high),
-				from_top(&scale, Max(objective, span->low)), what);
+			/* from the line on, so that a long time above it is an area */
+			bar(out, "over", x, slot * 0.76, from_top(&scale, span->high), from_top(&scale, objective), what);
 	}
 	if (objective > 0)
 		objective_line(out, &scale, objective);
@@ -268,11 +270,15 @@ plot_freshness(StringInfo out, const char *id, const Frame *frame, const Span *s
 }
 
 static const char *
+last_runs(int nruns)
+{
+	return nruns == 1 ? "the only run" : psprintf("last %d runs", nruns);
+}
+
+static const char *
 run_tick(const void *of, int i)
 {
-	const PlotRun *run = &((const PlotRun *) of)[i];
-
-	return strlen(run->started) > 16 ? psprintf("%.5s %.5s", run->started + 5, run->started + 11) : "";
+	return ((const PlotRun *) of)[i].tick;
 }
 
 /* the number of places for bars: few runs do not get wide ones, and stand at the right */
@@ -297,11 +303,17 @@ cut_mark(StringInfo out, double x, double width, const char *what)
 					 x - 0.2, width + 0.4, x + width / 2, what);
 }
 
+static bool
+has_failed(const PlotRun *run)
+{
+	return strcmp(run->status, "failed") == 0 || strcmp(run->status, "cancelled") == 0;
+}
+
 /* a cross where a run has not succeeded */
 static void
 failure_mark(StringInfo out, const PlotRun *run, double x)
 {
-	if (strcmp(run->status, "failed") == 0 || strcmp(run->status, "cancelled") == 0)
+	if (has_failed(run))
 		appendStringInfo(out, "<text class=\"failed\" x=\"%.2f%%\" y=\"100%%\" dy=\"-2\">&#xD7;<title>run %lld %s</title></text>\n",
 						 x, (long long) run->id, run->status);
 }
@@ -343,19 +355,22 @@ plot_rows(StringInfo out, const char *id, const PlotRun *runs, int nruns)
 	double		slot = 100.0 / run_slots(nruns);
 	double		largest = 0;
 	double		rejected = 0;
+	int			nfailed = 0;
 	Scale		scale;
 
 	for (int i = 0; i < nruns; i++)
 	{
+		nfailed += has_failed(&runs[i]);
 		sums[i] = runs[i].changed + runs[i].same + runs[i].rejected;
 		largest = Max(largest, sums[i]);
 		rejected += runs[i].rejected;
 	}
 	scale = linear_scale(sums, nruns, 10, false);
-	appendStringInfo(out, "<figure><figcaption><span>Rows, last %d runs</span> "
-					 "<i class=\"key changed\"></i>changed <i class=\"key same\"></i>unchanged%s</figcaption>",
-					 nruns, rejected > 0 ? " <i class=\"key over\"></i>rejected" : "");
-	open_plot(out, id, &scale, false, psprintf("Rows of the last %d runs", nruns),
+	appendStringInfo(out, "<figure><figcaption><span>Rows, %s</span> "
+					 "<i class=\"key changed\"></i>changed <i class=\"key same\"></i>unchanged%s%s</figcaption>",
+					 last_runs(nruns), rejected > 0 ? " <i class=\"key over\"></i>rejected" : "",
+					 nfailed > 0 ? " <i class=\"key cross\">&#xD7;</i>not successful" : "");
+	open_plot(out, id, &scale, false, psprintf("Rows, %s", last_runs(nruns)),
 			  psprintf("A bar a run, the newest at the right. The largest had %s rows; %s rows were rejected in all.",
 					   count_text(psprintf("%.0f", largest)), count_text(psprintf("%.0f", rejected))));
 	for (int i = 0; i < nruns; i++)
@@ -379,13 +394,13 @@ plot_durations(StringInfo out, const char *id, const PlotRun *runs, int nruns)
 	{
 		seconds[i] = Max(runs[i].seconds, 0);
 		largest = Max(largest, seconds[i]);
-		nfailed += strcmp(runs[i].status, "failed") == 0 || strcmp(runs[i].status, "cancelled") == 0;
+		nfailed += has_failed(&runs[i]);
 	}
 	scale = linear_scale(seconds, nruns, 0.1, true);
-	appendStringInfo(out, "<figure><figcaption><span>Durations, last %d runs</span> longest <b>%s</b>%s</figcaption>",
-					 nruns, duration_text(largest),
-					 nfailed > 0 ? psprintf("; <i class=\"key\">&#xD7;</i>%d not successful", nfailed) : "");
-	open_plot(out, id, &scale, true, psprintf("Durations of the last %d runs", nruns),
+	appendStringInfo(out, "<figure><figcaption><span>Durations, %s</span> longest <b>%s</b>%s</figcaption>",
+					 last_runs(nruns), duration_text(largest),
+					 nfailed > 0 ? psprintf(" <i class=\"key hollow\"></i>%d not successful", nfailed) : "");
+	open_plot(out, id, &scale, true, psprintf("Durations, %s", last_runs(nruns)),
 			  psprintf("A bar a run, the newest at the right. The longest took %s; %d did not succeed.",
 					   duration_text(largest), nfailed));
 	for (int i = 0; i < nruns; i++)
@@ -393,11 +408,10 @@ plot_durations(StringInfo out, const char *id, const PlotRun *runs, int nruns)
 		double		x = run_place(i, nruns) + slot * 0.14;
 
 		if (runs[i].seconds >= 0)
-			bar(out, "took", x, slot * 0.72, from_top(&scale, seconds[i]), 100,
+			bar(out, has_failed(&runs[i]) ? "hollow" : "took", x, slot * 0.72, from_top(&scale, seconds[i]), 100,
 				psprintf("run %lld, %s, %s: %s", (long long) runs[i].id, runs[i].kind, runs[i].status, duration_text(seconds[i])));
 		if (seconds[i] > scale.top)
 			cut_mark(out, x, slot * 0.72, duration_text(seconds[i]));
-		failure_mark(out, &runs[i], run_place(i, nruns) + slot * 0.5);
 	}
 	close_plot(out, nruns, run_slots(nruns), nruns >= 8 ? 2 : Min(nruns, 1), run_tick, runs);
 }

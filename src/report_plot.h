@@ -33,7 +33,7 @@ typedef struct Span
 typedef struct PlotRun
 {
 	int64		id;
-	const char *started;		/* ISO */
+	const char *tick;			/* when it began, in few letters */
 	const char *kind;
 	const char *status;
 	double		seconds;
