@@ -87,7 +87,12 @@ $target->safe_psql('postgres', q{
 	FROM incload.job_store, generate_series(0, 3) i WHERE job = 'failing';
 	INSERT INTO incload.event_store (job_id, job, owner, severity, code, message)
 	SELECT job_id, job, owner, s, 'horizon_held', 'held by <i>somebody</i>'
-	FROM incload.job_store, unnest('{page,ticket,info}'::text[]) s WHERE job IN ('failing', 'private_job')});
+	FROM incload.job_store, unnest('{page,ticket,info}'::text[]) s WHERE job IN ('failing', 'private_job');
+	-- what was when a job had another owner
+	INSERT INTO incload.event_store (job_id, job, owner, severity, code, message)
+	SELECT job_id, job, 'other', 'page', 'source_changed', 'in former times' FROM incload.job_store WHERE job = 'unmeasured';
+	INSERT INTO incload.run_store (run_id, job_id, job, owner, kind, status, trigger, started_at, finished_at, sqlstate, error)
+	SELECT nextval('incload.run_id_seq'), job_id, job, 'other', 'backfill', 'failed', 'call', now(), now(), '08006', 'of another owner' FROM incload.job_store WHERE job = 'unmeasured'});
 
 # what the source of the page says
 $html = page();
@@ -98,7 +103,8 @@ unlike($html, qr/(?:src|href|action|url)\s*[=(]\s*["']?(?!#|data:,)[a-z]+:/i, 'a
 unlike($html, qr/\bstyle=|\bon[a-z]+=["']/, 'and no style or handler that the policy would refuse');
 unlike($html, qr/4711|reader|s secret/, 'and no secret: no password, no option, no row');
 unlike($html, qr/private_job/, 'nor the job of somebody else');
-like(page('postgres'), qr/private_job/, 'which a superuser sees');
+unlike($html, qr/in former times|of another owner/, 'nor what was when a job was his');
+like(page('postgres'), qr/private_job.*in former times.*of another owner.*in former times/s, 'which a superuser sees');
 like(page('other'), qr/None of 1 job is failing or late.*private_job.*held by/s, 'and its owner, with its events');
 unlike(page('other'), qr/late_one|failing<\/bdi>/, 'who sees no others');
 like(page('loader', 20, 'LATIN1'), qr/<bdi>caf&#xE9;<\/bdi>/, 'and a client of another encoding gets the same');
