@@ -72,7 +72,7 @@ static const char runs_sql[] =
 	" extract(epoch FROM x.finished_at - x.started_at), x.rows_inserted + x.rows_updated + x.rows_deleted,"
 	" x.rows_unchanged + x.rows_superseded + x.rows_suppressed, x.rows_rejected,"
 	" x.rows_read, x.rows_inserted, x.rows_updated, x.rows_deleted, x.rows_unchanged, x.rows_pruned, x.sqlstate, x.error,"
-	" to_char(x.started_at, 'DD Mon HH24:MI')"
+	" to_char(x.started_at, 'DD Mon HH24:MI'), x.rows_superseded, x.rows_suppressed"
 	" FROM incload.run_store x" ROWS_OF_JOB
 	" AND x.kind <> 'reconcile' AND x.status <> 'skipped' ORDER BY x.run_id DESC LIMIT $3::integer";
 
@@ -268,12 +268,13 @@ run_table(const Report *report, const TextRows *rows)
 						   "<th scope=\"col\">Status</th><th scope=\"col\" class=\"n\">Took</th><th scope=\"col\" class=\"n\">Read</th>"
 						   "<th scope=\"col\" class=\"n\">Inserted</th><th scope=\"col\" class=\"n\">Updated</th>"
 						   "<th scope=\"col\" class=\"n\">Deleted</th><th scope=\"col\" class=\"n\">Unchanged</th>"
+						   "<th scope=\"col\" class=\"n\">Superseded</th><th scope=\"col\" class=\"n\">Suppressed</th>"
 						   "<th scope=\"col\" class=\"n\">Rejected</th><th scope=\"col\" class=\"n\">Pruned</th>"
 						   "<th scope=\"col\">Error</th></tr></thead><tbody>\n");
 	for (int i = 0; i < n; i++)
 	{
 		char	  **v = rows->value[i];
-		static const int counts[] = {8, 9, 10, 11, 12, 7, 13};
+		static const int counts[] = {8, 9, 10, 11, 12, 17, 18, 7, 13};
 
 		appendStringInfo(out, "<tr><th scope=\"row\">%s</th><td>", v[0]);
 		html_time(out, v[1], report->now);

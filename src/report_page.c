@@ -40,7 +40,7 @@ static const char style[] =
 	"a:focus-visible,summary:focus-visible,.scroll:focus-visible,input:focus-visible{outline:2px solid var(--link);outline-offset:2px}\n"
 	"code{font-family:ui-monospace,\"SFMono-Regular\",Menlo,Consolas,\"DejaVu Sans Mono\",monospace;font-size:.88em;overflow-wrap:anywhere}\n"
 	"pre{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;overflow-x:auto}\n"
-	"pre code{overflow-wrap:normal}\n"
+	"pre code{white-space:pre-wrap}\n"
 	".meta{color:var(--soft);font-size:.87rem}\n"
 	".tiles{list-style:none;margin:0;padding:0;display:grid;grid-template-columns:repeat(auto-fit,minmax(7.2rem,1fr));gap:.5rem}\n"
 	".tiles li{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.5rem .75rem .55rem}\n"
@@ -115,7 +115,7 @@ static const char style[] =
 	".ring{fill:none;stroke:currentColor;stroke-width:1.8;stroke-dasharray:3.2 2.4}\n"
 	"@media (max-width:40rem){body{font-size:16px}h1{font-size:1.4rem}.tiles{grid-template-columns:repeat(3,minmax(0,1fr))}\n"
 	".tiles li{padding:.4rem .55rem .45rem}.jobs th:first-child{max-width:42vw;min-width:7rem}.facts{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.45rem 1rem}\n"
-	".job{padding:.8rem .75rem}.axes{grid-template-columns:3rem minmax(0,1fr)}.wide{min-width:15rem}.filter input{max-width:100%;margin-left:0}summary{padding:.5rem 0}}\n"
+	".job{padding:.8rem .75rem}.axes{grid-template-columns:3rem minmax(0,1fr)}.wide,.jobs .wide{min-width:22rem}.filter input{max-width:100%;margin-left:0}summary{padding:.5rem 0}}\n"
 	"@media print{.scroll{max-height:none;overflow:visible}.filter{display:none}.job,figure{break-inside:avoid}}\n";
 
 /* without it, all is shown that there is; with it, the table can be searched */

@@ -174,7 +174,7 @@ is(section('failing', cells('reconciles', 1)),
 	sql(q{SELECT string_agg(concat_ws('|', CASE WHEN rows_missing + rows_changed = 0 THEN 'equal' ELSE 'differs' END, mode, source_rows, target_rows, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired), E'\n' ORDER BY run_id DESC)
 		FROM incload.reconcile WHERE job = 'failing'}), 'comparisons');
 is(section('late_one', cells('runs', 2)),
-	sql(q{SELECT string_agg(concat_ws('|', kind, status, '2.5 s', rows_read, rows_inserted, rows_updated, rows_deleted, rows_unchanged, rows_rejected, rows_pruned, '–'), E'\n' ORDER BY run_id DESC)
+	sql(q{SELECT string_agg(concat_ws('|', kind, status, '2.5 s', rows_read, rows_inserted, rows_updated, rows_deleted, rows_unchanged, rows_superseded, rows_suppressed, rows_rejected, rows_pruned, '–'), E'\n' ORDER BY run_id DESC)
 		FROM (SELECT * FROM incload.run WHERE job = 'late_one' ORDER BY run_id DESC LIMIT 12) r}), 'the last runs');
 is(section('failing', q{Array.from(e.querySelectorAll('.runs-day, .runs-month')).map(d => d.textContent.replace(/,/g, '')).join('; ')}),
 	sql(q{SELECT string_agg((SELECT count(*) FILTER (WHERE status = 'succeeded') || ' ok ' || count(*) FILTER (WHERE status = 'failed') || ' not' FROM incload.run WHERE job = 'failing' AND started_at > now() - d), '; ' ORDER BY d)
