@@ -196,6 +196,7 @@ CREATE TABLE incload.reconcile_store (
     rows_missing     bigint NOT NULL,
     rows_extra       bigint NOT NULL,
     rows_changed     bigint NOT NULL,
+    rows_duplicate   bigint NOT NULL,
     rows_conflicting bigint NOT NULL,
     rows_repaired    bigint NOT NULL
 );
@@ -303,7 +304,7 @@ COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in 
 
 CREATE VIEW incload.reconcile WITH (security_barrier) AS
 SELECT c.run_id, c.job, c.at, c.mode, c.source_rows, c.target_rows, c.rows_missing, c.rows_extra, c.rows_changed,
-       c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
+       c.rows_duplicate, c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
 FROM incload.reconcile_store c
 WHERE c.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
@@ -313,6 +314,7 @@ COMMENT ON COLUMN incload.reconcile.source_rows IS 'rows of the source that the 
 COMMENT ON COLUMN incload.reconcile.rows_missing IS 'rows that the source has and the target has not';
 COMMENT ON COLUMN incload.reconcile.rows_extra IS 'rows that the target has and the source has not';
 COMMENT ON COLUMN incload.reconcile.rows_changed IS 'rows that both have, and that are not the same';
+COMMENT ON COLUMN incload.reconcile.rows_duplicate IS 'keys that the target has more than once';
 COMMENT ON COLUMN incload.reconcile.rows_conflicting IS 'of the changed ones, those that were not written at the source since the last run: they may have been changed at the target';
 COMMENT ON COLUMN incload.reconcile.rows_repaired IS 'rows that were inserted, updated and deleted at the target';
 COMMENT ON COLUMN incload.reconcile.ranges IS 'ranges of the key that were compared by checksum or by count';
