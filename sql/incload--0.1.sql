@@ -614,3 +614,9 @@ RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_reconcile';
 COMMENT ON FUNCTION incload_reconcile(text, text, boolean) IS
 'compare source and target by count, hash or rows: a row for each difference, and with repair what became of it';
+
+CREATE FUNCTION incload_report(details integer DEFAULT 20)
+RETURNS text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_report';
+COMMENT ON FUNCTION incload_report(integer) IS
+'the health of all jobs as one HTML page, with plots for so many of them, the worst first';
