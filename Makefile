@@ -6,6 +6,7 @@
 #   make regress | isolation | tap | model      one part of it; T='name…' picks tests by name
 #   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
+#   make gameday           break a throw-away set-up on purpose, and see what to do about it
 #   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
 #   make scheduler         bench/scheduler: what 10,000 jobs cost, and whether a scheduler grows
 #   make matrix            make test in clean roots of several Debian suites
@@ -80,6 +81,9 @@ scheduler:
 demo:
 	@demo/run
 
+gameday:
+	@demo/gameday
+
 bench:
 	@bench/run
 
@@ -87,6 +91,6 @@ matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run demo/gameday bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap model torture scheduler demo bench matrix lint
+.PHONY: all test regress isolation tap model torture scheduler demo gameday bench matrix lint

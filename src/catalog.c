@@ -330,6 +330,7 @@ catalog_delete_job(int64 job_id)
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
+	catalog_query("DELETE FROM incload.tally_store WHERE job_id = $1::bigint", 1, params);
 }
 
 TextRows *
