@@ -28,7 +28,7 @@
 
 /* between two of them: while there are more jobs to do, and after all were done */
 #define PAUSE_MS 1000
-#define LONG_PAUSE_MS 15000
+#define LONG_PAUSE_MS 5000
 
 /* a run is committed so long after its end, at most, to be judged by its volume */
 #define COMMITTED_WITHIN_MS 60000

@@ -105,14 +105,16 @@ judge(const Past *past, const int64 *gaps, int which, double *rows, double *time
 	double		deviation;
 	double		far;
 	int			n = 0;
+	int			ntimes = 0;
 
 	for (int i = 0; i < which; i++)
-		if (is_sample(&past->outcomes[i], run) && gaps[i] >= 0)
+		if (is_sample(&past->outcomes[i], run))
 		{
-			rows[n] = past->outcomes[i].rows_read;
-			times[n++] = gaps[i];
+			rows[n++] = past->outcomes[i].rows_read;
+			if (gaps[i] >= 0)
+				times[ntimes++] = gaps[i];
 		}
-	if (n < FEWEST_SAMPLES || gaps[which] < 0 || gaps[which] > CATCHES_UP * median(times, n))
+	if (n < FEWEST_SAMPLES || gaps[which] < 0 || gaps[which] > CATCHES_UP * median(times, ntimes))
 		return NULL;
 	middle = median(rows, n);
 	for (int i = 0; i < n; i++)
