@@ -144,6 +144,7 @@ CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 
 -- the last success is asked for each job at once, and may lie behind many failures
 CREATE INDEX run_store_success_idx ON incload.run_store (job_id, run_id DESC) WHERE status = 'succeeded' AND kind IN ('incremental', 'full');
 CREATE INDEX run_store_started_idx ON incload.run_store USING brin (started_at);
+CREATE INDEX run_store_failed_idx ON incload.run_store (finished_at) WHERE status = 'failed';
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
 
 CREATE SEQUENCE incload.window_id_seq;
@@ -204,6 +205,45 @@ CREATE TABLE incload.reconcile_store (
 );
 CREATE INDEX reconcile_store_job_idx ON incload.reconcile_store (job_id, run_id DESC);
 COMMENT ON TABLE incload.reconcile_store IS 'incload: what incload_reconcile has found; read it through incload.reconcile';
+
+CREATE TYPE incload.slo_figures AS (
+    period           interval,
+    as_of            timestamptz,
+    observed         interval,
+    freshness_p50    interval,
+    freshness_p95    interval,
+    freshness_p99    interval,
+    freshness_slo    interval,
+    fresh_fraction   double precision,
+    success_slo      double precision,
+    budget_left      double precision,
+    budget_by        text,
+    burn_rate_1h     double precision,
+    burn_rate_6h     double precision,
+    runs             bigint,
+    failed           bigint,
+    success_rate     double precision,
+    errors           jsonb,
+    recoveries       bigint,
+    time_to_recover  interval,
+    backfill_rows    bigint,
+    backfill_bytes   bigint,
+    comparisons      bigint,
+    missing_rate     double precision,
+    extra_rate       double precision
+);
+COMMENT ON TYPE incload.slo_figures IS 'incload: a row of incload.slo, but for the job';
+
+-- one row a job, updated in place each minute
+CREATE TABLE incload.slo_store (
+    job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    as_of       timestamptz NOT NULL,
+    figures     incload.slo_figures[] NOT NULL,
+    budget_left double precision,
+    told        smallint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+COMMENT ON TABLE incload.slo_store IS 'incload: the figures of incload.slo, as a scheduler has computed them last';
+COMMENT ON COLUMN incload.slo_store.told IS 'how much of the error budget is known to be spent, in percent: 0, 25 or 75';
 
 CREATE TABLE incload.event_store (
     event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -385,60 +425,151 @@ COMMENT ON COLUMN incload.event.runbook IS 'the page that says what to do about 
  * are not yet committed, and tells a run that died from one that works.
  */
 CREATE VIEW incload.status WITH (security_barrier) AS
-SELECT j.job,
-       CASE WHEN l.is_running THEN 'running'
-            WHEN NOT j.enabled THEN 'paused'
-            WHEN e.status IS NULL THEN 'never run'
-            WHEN e.status = 'succeeded' THEN 'ok'
-            ELSE 'failing' END AS state,
-       s.finished_at AS last_success,
-       date_trunc('second', clock_timestamp() - s.started_at) AS freshness,
-       s.lag,
-       CASE WHEN c.bound IS NULL AND j.watermark = 'xmin' THEN c.mark::text ELSE c.bound END AS checkpoint,
-       c.guarantee,
-       c.held_back_by,
-       CASE WHEN j.enabled THEN a.next_run_at END AS next_run,
-       s.rows_read AS last_rows,
-       l.pid,
-       CASE WHEN e.status = 'running' AND l.is_running IS NULL
-            THEN 'the session or the server ended during the run'
-            WHEN e.status NOT IN ('succeeded', 'running')
-            THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
-       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
-       CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
-FROM incload.job_store j
-LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
-LEFT JOIN incload.checkpoint_store c USING (job_id)
-LEFT JOIN incload.schedule_store a USING (job_id)
-LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                   ORDER BY u.run_id DESC LIMIT 1) s ON true
-LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
-                   ORDER BY u.run_id DESC LIMIT 1) e ON true
-LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
+SELECT x.job, x.state,
+       date_trunc('second', x.freshness) AS freshness,
+       date_trunc('second', x.lag) AS lag,
+       x.last_rows,
+       x.next_run::timestamptz(0) AS next_run,
+       CASE WHEN x.state = 'failing' THEN left(x.last_error, 27)
+            WHEN x.late_by_slo THEN left('older than ' || x.freshness_slo, 27)
+            WHEN x.late_by_schedule AND x.next_run < clock_timestamp() THEN left('due for ' || date_trunc('second', clock_timestamp() - x.next_run), 27)
+            WHEN x.late_by_schedule THEN 'the last round was left out'
+            WHEN x.state = 'paused' THEN left(x.last_error, 27) END AS problem,
+       x.last_success, x.is_late, x.freshness_slo, x.budget_left, x.failures, x.checkpoint, x.guarantee, x.held_back_by,
+       x.pid, x.last_error, x.rejects, x.next_reconcile
+FROM (
+    SELECT y.*, y.late_by_slo OR y.late_by_schedule AS is_late,
+           CASE WHEN y.is_running THEN 'running'
+                WHEN NOT y.enabled THEN 'paused'
+                WHEN y.last_status NOT IN ('succeeded') THEN 'failing'
+                WHEN y.late_by_slo OR y.late_by_schedule THEN 'late'
+                WHEN y.last_status IS NULL THEN 'never run'
+                ELSE 'ok' END AS state
+    FROM (
+        SELECT j.job, j.enabled, l.job_id IS NOT NULL AS is_running, e.status AS last_status,
+               s.finished_at AS last_success, clock_timestamp() - s.started_at AS freshness, s.lag, s.rows_read AS last_rows,
+               CASE WHEN j.enabled THEN a.next_run_at END AS next_run,
+               (j.options->>'freshness_slo')::interval AS freshness_slo,
+               j.enabled AND j.options ? 'freshness_slo'
+               AND clock_timestamp() - coalesce(s.started_at, j.created_at) > (j.options->>'freshness_slo')::interval AS late_by_slo,
+               coalesce(j.enabled AND NOT j.options ? 'freshness_slo' AND l.job_id IS NULL
+                        AND (a.next_run_at < clock_timestamp() - interval '5 minutes'
+                             OR (a.last_status IN ('skipped', 'cancelled')
+                                 AND coalesce(s.finished_at, '-infinity') < a.last_run_at)), false) AS late_by_schedule,
+               g.budget_left, a.failures,
+               CASE WHEN c.bound IS NULL AND j.watermark = 'xmin' THEN c.mark::text ELSE c.bound END AS checkpoint,
+               c.guarantee, c.held_back_by, l.pid,
+               CASE WHEN e.status = 'running' AND l.job_id IS NULL
+                    THEN 'the session or the server ended during the run'
+                    WHEN e.status NOT IN ('succeeded', 'running')
+                    THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
+               (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
+               CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
+        FROM incload.job_store j
+        LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
+        LEFT JOIN incload.checkpoint_store c USING (job_id)
+        LEFT JOIN incload.schedule_store a USING (job_id)
+        LEFT JOIN incload.slo_store g USING (job_id)
+        LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
+                           WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                           ORDER BY u.run_id DESC LIMIT 1) s ON true
+        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error FROM incload.run_store u
+                           WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
+                           ORDER BY u.run_id DESC LIMIT 1) e ON true
+        LEFT JOIN (SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id, min(k.pid) AS pid
                    FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
-                     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d
-                                       WHERE d.datname = current_database())
-                     AND k.classid = (j.job_id >> 32)::oid
-                     AND k.objid = (j.job_id & 4294967295)::oid
-                   LIMIT 1) l ON true
-WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
-                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
-   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
-ORDER BY CASE WHEN l.is_running THEN 3
-              WHEN NOT j.enabled THEN 1
-              WHEN e.status IS NULL THEN 2
-              WHEN e.status = 'succeeded' THEN 4
-              ELSE 0 END, j.job;
-COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error';
+                     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+                   GROUP BY 1) l ON l.job_id = j.job_id
+        WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                          WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+           OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
+    ) y
+) x
+ORDER BY CASE WHEN x.state = 'failing' THEN 0
+              WHEN x.is_late THEN 1
+              ELSE 2 + array_position('{paused,never run,running,ok}', x.state) END, x.job;
+COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error; the first seven columns fit a terminal';
+COMMENT ON COLUMN incload.status.state IS 'failing, late, paused, never run, running or ok';
 COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
-COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
+COMMENT ON COLUMN incload.status.lag IS 'the source''s clock at the start of the last successful run, less the newest watermark loaded by its end';
+COMMENT ON COLUMN incload.status.last_rows IS 'rows read by the last successful run';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
+COMMENT ON COLUMN incload.status.problem IS 'why it is failing, late or paused, in a few words';
+COMMENT ON COLUMN incload.status.last_success IS 'when the last successful run ended';
+COMMENT ON COLUMN incload.status.is_late IS 'the target is older than the option freshness_slo; without it: a run has been due for five minutes, or the last one by the schedule was left out or cancelled';
+COMMENT ON COLUMN incload.status.budget_left IS 'the part of the error budget of 30 days that is left, as a scheduler has computed it last; see incload.slo';
+COMMENT ON COLUMN incload.status.failures IS 'failures of runs by the schedule in a row, by lasting faults';
+COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
+COMMENT ON COLUMN incload.status.pid IS 'the process of the run that is under way';
+COMMENT ON COLUMN incload.status.last_error IS 'SQLSTATE and message, if the last run failed or was cancelled';
 COMMENT ON COLUMN incload.status.rejects IS 'rows that were put aside and wait in incload.reject';
 COMMENT ON COLUMN incload.status.next_reconcile IS 'when source and target are compared next, by the option reconcile_schedule';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
+
+/*
+ * What jobs have achieved. A scheduler keeps the figures ready; where none does, or a job was
+ * altered since, they are computed for whoever looks.
+ */
+CREATE FUNCTION incload.slo_of(job_id bigint, at timestamptz)
+RETURNS SETOF incload.slo_figures LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_slo_of';
+COMMENT ON FUNCTION incload.slo_of(bigint, timestamptz) IS 'incload: what a job has achieved as of a time; read it through incload.slo';
+
+CREATE FUNCTION incload.unusual_volumes(job_id bigint, since timestamptz, at timestamptz,
+    OUT run_id bigint, OUT rows_read bigint, OUT median double precision, OUT deviation double precision,
+    OUT low double precision, OUT high double precision, OUT samples integer)
+RETURNS SETOF record LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_unusual_volumes';
+COMMENT ON FUNCTION incload.unusual_volumes(bigint, timestamptz, timestamptz) IS
+'incload: runs of a job, ended between two times, that have read far more or fewer rows than is usual at that hour';
+
+CREATE VIEW incload.slo WITH (security_barrier) AS
+SELECT j.job, f.*
+FROM incload.job j
+LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '15 minutes'
+     AND c.as_of >= coalesce(j.altered_at, j.created_at)
+CROSS JOIN LATERAL (SELECT k.* FROM unnest(c.figures) k
+                    UNION ALL
+                    SELECT o.* FROM incload.slo_of(j.job_id, clock_timestamp()) o WHERE c.job_id IS NULL) f;
+COMMENT ON VIEW incload.slo IS 'what each job has achieved in the last hour, day and 30 days, against its objectives: three rows a job';
+COMMENT ON COLUMN incload.slo.period IS 'the hour, the day or the 30 days before as_of; no longer than incload.run_retention';
+COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler each minute or so, else now';
+COMMENT ON COLUMN incload.slo.observed IS 'for how much of the period the freshness is known, by the history of runs';
+COMMENT ON COLUMN incload.slo.freshness_p50 IS 'for half of that time the target was no older than this; likewise p95 and p99';
+COMMENT ON COLUMN incload.slo.freshness_p95 IS 'for 95% of that time the target was no older than this';
+COMMENT ON COLUMN incload.slo.freshness_p99 IS 'for 99% of that time the target was no older than this';
+COMMENT ON COLUMN incload.slo.freshness_slo IS 'the option of that name';
+COMMENT ON COLUMN incload.slo.fresh_fraction IS 'the part of that time in which the target was no older than freshness_slo';
+COMMENT ON COLUMN incload.slo.success_slo IS 'the option of that name, or 0.99 where freshness_slo alone is set';
+COMMENT ON COLUMN incload.slo.budget_left IS 'the part of the error budget of 30 days that is left, by the worse objective; below 0 when more was spent; the same in each row of a job';
+COMMENT ON COLUMN incload.slo.budget_by IS 'which objective that is: freshness or success';
+COMMENT ON COLUMN incload.slo.burn_rate_1h IS 'how fast the budget was spent in the last hour: at 1 it lasts for the period; the same in each row of a job';
+COMMENT ON COLUMN incload.slo.burn_rate_6h IS 'the same for the last six hours';
+COMMENT ON COLUMN incload.slo.runs IS 'runs of kind incremental and full that ended in the period, succeeded or failed';
+COMMENT ON COLUMN incload.slo.failed IS 'those that failed';
+COMMENT ON COLUMN incload.slo.success_rate IS 'the part that succeeded';
+COMMENT ON COLUMN incload.slo.errors IS 'how many of them failed, by the class of the SQLSTATE';
+COMMENT ON COLUMN incload.slo.recoveries IS 'successes that ended a row of failures in the period';
+COMMENT ON COLUMN incload.slo.time_to_recover IS 'from the end of the first failure of such a row to the end of the success, on the average';
+COMMENT ON COLUMN incload.slo.backfill_rows IS 'rows read by windows of backfills';
+COMMENT ON COLUMN incload.slo.backfill_bytes IS 'and their bytes';
+COMMENT ON COLUMN incload.slo.comparisons IS 'calls of incload_reconcile, and those by reconcile_schedule';
+COMMENT ON COLUMN incload.slo.missing_rate IS 'the part of the source''s rows that these found missing in the target';
+COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s, or there twice';
+
+CREATE VIEW incload.failure WITH (security_barrier) AS
+SELECT u.job, date_trunc('day', u.finished_at) AS day, left(u.sqlstate, 2) AS class, u.sqlstate, u.kind, count(*) AS failures,
+       max(u.finished_at) AS last_at
+FROM incload.run_store u
+WHERE u.status = 'failed'
+  AND (u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+       OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
+GROUP BY 1, 2, 3, 4, 5;
+COMMENT ON VIEW incload.failure IS 'failed runs over time: how many a job, day and SQLSTATE, of any kind';
+COMMENT ON COLUMN incload.failure.day IS 'in the time zone of the session';
+COMMENT ON COLUMN incload.failure.class IS 'the class of the SQLSTATE';
 
 CREATE VIEW incload.batch_window WITH (security_barrier) AS
 SELECT w.window_id, j.job, w.low, w.high, w.state, w.attempts, w.run_id, w.rows_read, w.error,
@@ -455,29 +586,62 @@ COMMENT ON COLUMN incload.batch_window.state IS 'pending, done, failed for good,
 COMMENT ON COLUMN incload.batch_window.created_at IS 'when incload_backfill was called; the same for all of its windows';
 
 /*
- * What is under way and can be seen from outside: backfills that have windows left, and
- * runs that commit in batches.
+ * What is under way: runs, as they say themselves in shared memory, since their rows are not
+ * committed; and backfills that have windows left.
  */
+CREATE FUNCTION incload.running(OUT pid integer, OUT job_id bigint, OUT run_id bigint, OUT kind text, OUT phase text,
+    OUT rows_read bigint, OUT bytes_read bigint, OUT batches bigint, OUT started_at timestamptz)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'incload_running';
+COMMENT ON FUNCTION incload.running() IS 'incload: the runs that are under way in this database; read them through incload.progress';
+
 CREATE VIEW incload.progress WITH (security_barrier) AS
-SELECT b.job, 'backfill' AS kind, b.done, b.total, b.rows_read,
-       round((b.rows_read / greatest(extract(epoch FROM clock_timestamp() - b.started_at), 0.001))::numeric) AS rows_per_second,
-       b.started_at,
-       CASE WHEN b.done > 0 THEN date_trunc('second', (clock_timestamp() - b.started_at) / b.done * (b.total - b.done)) END AS time_left
-FROM (SELECT w.job, w.created_at AS started_at, count(*) AS total, count(*) FILTER (WHERE w.state <> 'pending') AS done,
-             coalesce(sum(w.rows_read), 0) AS rows_read
-      FROM incload.batch_window w
-      GROUP BY w.job, w.created_at
-      HAVING count(*) FILTER (WHERE w.state = 'pending') > 0) b
-UNION ALL
-SELECT u.job, u.kind, u.batches, NULL, u.rows_read,
-       round((u.rows_read / greatest(extract(epoch FROM clock_timestamp() - u.started_at), 0.001))::numeric),
-       u.started_at, NULL
-FROM incload.run u
-JOIN incload.status s USING (job)
-WHERE u.status = 'running' AND s.state = 'running';
-COMMENT ON VIEW incload.progress IS 'backfills and runs in batches that are under way: how far, how fast, and how long yet';
-COMMENT ON COLUMN incload.progress.done IS 'windows of a backfill, or batches of a run, that are committed';
-COMMENT ON COLUMN incload.progress.time_left IS 'of a backfill, if it goes on as it has so far';
+SELECT p.job, p.kind, p.phase, p.rows_read,
+       round((p.rows_read / p.seconds)::numeric) AS rows_per_second,
+       p.bytes_read, p.done, p.total, p.unit,
+       CASE WHEN p.done > 0 AND p.total > 0
+            THEN date_trunc('second', greatest(p.seconds * interval '1 second' / p.done * (p.total - p.done), '0')) END AS time_left,
+       p.started_at, p.run_id, p.pid
+FROM (
+    SELECT q.*, greatest(extract(epoch FROM clock_timestamp() - q.started_at), 0.001) AS seconds
+    FROM (
+        SELECT j.job, r.kind, r.phase, r.rows_read, r.bytes_read,
+               CASE WHEN r.kind = 'full' THEN r.rows_read ELSE r.batches END AS done,
+               f.rows_read AS total,
+               CASE WHEN r.kind = 'full' THEN 'rows' ELSE 'batches' END AS unit,
+               r.started_at, r.run_id, r.pid
+        FROM incload.running() r
+        JOIN incload.job j USING (job_id)
+        LEFT JOIN LATERAL (SELECT u.rows_read FROM incload.run_store u
+                           WHERE r.kind = 'full' AND u.job_id = r.job_id AND u.kind = 'full' AND u.status = 'succeeded'
+                           ORDER BY u.run_id DESC LIMIT 1) f ON true
+        WHERE r.kind <> 'backfill' OR NOT EXISTS (SELECT FROM incload.batch_window_store w
+                                                  WHERE w.job_id = r.job_id AND w.state = 'pending')
+        UNION ALL
+        SELECT j.job, 'backfill', coalesce(r.phase, 'waiting'), b.rows_read + coalesce(r.rows_read, 0), r.bytes_read,
+               b.done, b.total, 'windows', b.started_at, NULL, r.pid
+        FROM (SELECT w.job_id, w.created_at AS started_at, count(*) AS total,
+                     count(*) FILTER (WHERE w.state <> 'pending') AS done, coalesce(sum(w.rows_read), 0)::bigint AS rows_read
+              FROM incload.batch_window_store w
+              WHERE w.job_id IN (SELECT v.job_id FROM incload.batch_window_store v WHERE v.state = 'pending')
+              GROUP BY w.job_id, w.created_at
+              HAVING count(*) FILTER (WHERE w.state = 'pending') > 0) b
+        JOIN incload.job j USING (job_id)
+        LEFT JOIN (SELECT x.job_id, min(x.phase) AS phase, sum(x.rows_read)::bigint AS rows_read,
+                          sum(x.bytes_read)::bigint AS bytes_read, min(x.pid) AS pid
+                   FROM incload.running() x WHERE x.kind = 'backfill' GROUP BY x.job_id) r USING (job_id)
+    ) q
+) p;
+COMMENT ON VIEW incload.progress IS 'runs and backfills that are under way: what each does, how far it is, how fast, and how long yet';
+COMMENT ON COLUMN incload.progress.phase IS 'preparing, reading, writing, deleting, finishing, comparing; of a backfill between two windows, waiting';
+COMMENT ON COLUMN incload.progress.rows_read IS 'so far, those of batches that are not committed yet among them';
+COMMENT ON COLUMN incload.progress.rows_per_second IS 'on the average';
+COMMENT ON COLUMN incload.progress.bytes_read IS 'so far; of a backfill, those of the windows that are being read';
+COMMENT ON COLUMN incload.progress.done IS 'windows of a backfill that are over; rows of a full run; else batches that are committed';
+COMMENT ON COLUMN incload.progress.total IS 'windows of a backfill; of a full run, the rows that the last one read; else not known';
+COMMENT ON COLUMN incload.progress.unit IS 'windows, rows or batches: what done and total count';
+COMMENT ON COLUMN incload.progress.time_left IS 'if it goes on as it has so far, where total is known';
+COMMENT ON COLUMN incload.progress.pid IS 'the process that does it; of a backfill, one of them';
 
 /*
  * The background workers of the server. Which job a runner has is shown to the
@@ -676,6 +840,7 @@ AS 'MODULE_PATHNAME', 'incload_metric_labels';
 COMMENT ON FUNCTION incload.metric_labels(jsonb) IS 'incload: labels as the text format of Prometheus has them; nothing for none';
 
 GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.reject, incload.reconcile, incload.event, incload.status,
+    incload.slo, incload.failure,
     incload.worker, incload.batch_window, incload.progress, incload.metrics TO PUBLIC;
 
 /*

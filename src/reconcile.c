@@ -380,6 +380,24 @@ write_report(Reconciliation *self)
 					   psprintf("source and target of job %s differ: %s", record->job->name, message));
 }
 
+/* who had the target mended, outside the owner's bracket, as it may be somebody else */
+static void
+tell_repair(const Reconciliation *self)
+{
+	const ApplyCounts *applied = &self->judge.applied;
+	const RunRecord *record = self->run->record;
+
+	if (applied->inserted + applied->updated + applied->pruned == 0)
+		return;
+	catalog_event(record->job, "job_repaired",
+				  psprintf("the target of job %s was repaired: " INT64_FORMAT " rows inserted, " INT64_FORMAT " updated, " INT64_FORMAT " deleted",
+						   record->job->name, applied->inserted, applied->updated, applied->pruned),
+				  psprintf("{\"run_id\": " INT64_FORMAT ", \"from\": {\"missing\": " INT64_FORMAT ", \"changed\": " INT64_FORMAT ", \"extra\": " INT64_FORMAT "},"
+						   " \"to\": {\"inserted\": " INT64_FORMAT ", \"updated\": " INT64_FORMAT ", \"deleted\": " INT64_FORMAT "}}",
+						   record->run_id, self->judge.missing, self->judge.changed, self->judge.extra,
+						   applied->inserted, applied->updated, applied->pruned));
+}
+
 static void
 reconcile_body(Run *run, void *argument)
 {
@@ -389,6 +407,8 @@ reconcile_body(Run *run, void *argument)
 
 	self->run = run;
 	run->record->kind = "reconcile";
+	run->progress = progress_begin(run->job, run->record->run_id, run->record->kind);
+	progress_phase(PHASE_COMPARING);
 	job_require_whole(run->job);
 	reconcile_require_possible(run->job);
 	batch_enter_owner(run->job, &bracket);
@@ -415,6 +435,7 @@ reconcile_body(Run *run, void *argument)
 	write_report(self);
 	source_release(run->source);
 	role_leave(&bracket);
+	tell_repair(self);
 }
 
 void

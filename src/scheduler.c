@@ -30,6 +30,7 @@
 #include "incload.h"
 #include "scheduler.h"
 #include "slots.h"
+#include "sweep.h"
 #include "unattended.h"
 
 PGDLLEXPORT void incload_scheduler_main(Datum arg);
@@ -185,6 +186,8 @@ incload_scheduler_main(Datum arg)
 
 		if (next == 0)
 			leave(END_NO_EXTENSION);
+		if (!ShutdownRequestPending && !slot_mine().leave)
+			sweep_some(scheduler.look_context);
 		if (!ShutdownRequestPending && !slot_mine().leave)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)),

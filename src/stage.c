@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "execute.h"
 #include "new_heap.h"
+#include "progress.h"
 #include "stage.h"
 
 Stage *
@@ -185,6 +186,7 @@ add_row(Stage *stage, Datum *values, bool *nulls)
 	else
 		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
 	stage->nrows++;
+	progress_row();
 	remember_newest(stage, values, nulls);
 	brake_row(&stage->brake);
 }
