@@ -115,6 +115,12 @@ extern bool catalog_has_running(int64 job_id);
 /* likewise: has the job rows that were put aside? */
 extern bool catalog_has_rejects(int64 job_id);
 
+/* likewise: has it a trouble that lasts (outbox.c)? */
+extern bool catalog_has_alerts(int64 job_id);
+
+/* are there channels, or were there once? */
+extern bool catalog_has_channels(void);
+
 /*
  * Has a run of the job succeeded in this very database? History goes where a database's files
  * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.
