@@ -83,7 +83,7 @@ static const char rejects_sql[] =
 
 static const char reconcile_sql[] =
 	"SELECT to_char(x.at, " ISO_FORMAT "), x.mode, x.source_rows, x.target_rows, x.rows_missing, x.rows_extra,"
-	" x.rows_changed, x.rows_conflicting, x.rows_repaired, x.ranges_differing"
+	" x.rows_changed, x.rows_duplicate, x.rows_conflicting, x.rows_repaired, x.ranges_differing"
 	" FROM incload.reconcile_store x" ROWS_OF_JOB " ORDER BY x.run_id DESC LIMIT 6";
 
 static const char events_sql[] =
@@ -328,11 +328,11 @@ rejects(const Report *report, const ReportJob *job)
 static const char *
 verdict(char **v)
 {
-	double		differing = strtod(v[4], NULL) + strtod(v[5], NULL) + strtod(v[6], NULL);
+	double		differing = strtod(v[4], NULL) + strtod(v[5], NULL) + strtod(v[6], NULL) + strtod(v[7], NULL);
 
-	if (differing == 0 && strtod(v[9], NULL) == 0)
+	if (differing == 0 && strtod(v[10], NULL) == 0)
 		return "equal";
-	if (strtod(v[8], NULL) >= differing && differing > 0)
+	if (strtod(v[9], NULL) >= differing && differing > 0)
 		return "<b>repaired</b>";
 	return "<b>differs</b>";
 }
@@ -350,7 +350,7 @@ comparisons(const Report *report, const ReportJob *job)
 	appendStringInfoString(out, "<thead><tr><th scope=\"col\">When</th><th scope=\"col\">Result</th><th scope=\"col\">Mode</th>"
 						   "<th scope=\"col\" class=\"n\">Source</th><th scope=\"col\" class=\"n\">Target</th>"
 						   "<th scope=\"col\" class=\"n\">Missing</th><th scope=\"col\" class=\"n\">Extra</th>"
-						   "<th scope=\"col\" class=\"n\">Changed</th><th scope=\"col\" class=\"n\">Conflicting</th>"
+						   "<th scope=\"col\" class=\"n\">Changed</th><th scope=\"col\" class=\"n\">Duplicate</th><th scope=\"col\" class=\"n\">Conflicting</th>"
 						   "<th scope=\"col\" class=\"n\">Repaired</th></tr></thead><tbody>\n");
 	for (int i = 0; i < rows->nrows; i++)
 	{
@@ -359,7 +359,7 @@ comparisons(const Report *report, const ReportJob *job)
 		appendStringInfoString(out, "<tr><th scope=\"row\">");
 		html_time(out, v[0], report->now);
 		appendStringInfo(out, "</th><td>%s</td><td>%s</td>", verdict(v), v[1]);
-		for (int c = 2; c <= 8; c++)
+		for (int c = 2; c <= 9; c++)
 			appendStringInfo(out, "<td class=\"n\">%s</td>", count_text(v[c]));
 		appendStringInfoString(out, "</tr>\n");
 	}

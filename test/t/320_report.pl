@@ -82,9 +82,10 @@ $target->safe_psql('postgres', q{
 	INSERT INTO incload.reject_store (job_id, run_id, key, row, is_exact, sqlstate, error)
 	SELECT job_id, 1, '{"id": "1"}', '{"v": "row-4711"}', true, CASE WHEN i % 3 = 0 THEN '22003' ELSE '23514' END, 'violates check constraint "v_check"'
 	FROM incload.job_store, generate_series(1, 1200) i WHERE job = 'failing';
-	INSERT INTO incload.reconcile_store
-	SELECT 900000 + i, job_id, job, owner, now() - i * interval '1 day', 'hash', 1234567, 1234560, 16, i, 7 * i, 0, 2 * i, 0, 0
-	FROM incload.job_store, generate_series(0, 3) i WHERE job = 'failing';
+	INSERT INTO incload.reconcile_store (run_id, job_id, job, owner, at, mode, source_rows, target_rows, ranges, ranges_differing,
+		rows_missing, rows_extra, rows_changed, rows_duplicate, rows_conflicting, rows_repaired)
+	SELECT 900000 + i, job_id, job, owner, now() - (9 - i) * interval '1 day', 'hash', 1234567, 1234560, 16, i, 7 * (i / 2), 0, 2 * (i / 2), i % 2, 0, 18 * (i / 4)
+	FROM incload.job_store, generate_series(0, 4) i WHERE job = 'failing';
 	INSERT INTO incload.event_store (job_id, job, owner, severity, code, message)
 	SELECT job_id, job, owner, s, 'horizon_held', 'held by <i>somebody</i>'
 	FROM incload.job_store, unnest('{page,ticket,info}'::text[]) s WHERE job IN ('failing', 'private_job');
@@ -171,7 +172,7 @@ sub cells { return "Array.from(e.querySelectorAll('.$_[0] tbody tr')).map(r => A
 is(section('failing', cells('rejects', 0) . '.replace(/(\|[0-9]+)\|[0-9: -]+\|[0-9: -]+\|/g, "$1|")'),
 	sql(q{SELECT string_agg(concat_ws('|', sqlstate, n, 'violates check constraint "v_check"'), E'\n' ORDER BY n DESC) FROM (SELECT sqlstate, count(*) n FROM incload.reject GROUP BY 1) r}), 'rejects by SQLSTATE');
 is(section('failing', cells('reconciles', 1)),
-	sql(q{SELECT string_agg(concat_ws('|', CASE WHEN rows_missing + rows_changed = 0 THEN 'equal' ELSE 'differs' END, mode, source_rows, target_rows, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired), E'\n' ORDER BY run_id DESC)
+	sql(q{SELECT string_agg(concat_ws('|', CASE run_id - 900000 WHEN 0 THEN 'equal' WHEN 4 THEN 'repaired' ELSE 'differs' END, mode, source_rows, target_rows, rows_missing, rows_extra, rows_changed, rows_duplicate, rows_conflicting, rows_repaired), E'\n' ORDER BY run_id DESC)
 		FROM incload.reconcile WHERE job = 'failing'}), 'comparisons');
 is(section('late_one', cells('runs', 2)),
 	sql(q{SELECT string_agg(concat_ws('|', kind, status, '2.5 s', rows_read, rows_inserted, rows_updated, rows_deleted, rows_unchanged, rows_superseded, rows_suppressed, rows_rejected, rows_pruned, '–'), E'\n' ORDER BY run_id DESC)
