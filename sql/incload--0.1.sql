@@ -144,6 +144,7 @@ CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 
 -- the last success is asked for each job at once, and may lie behind many failures
 CREATE INDEX run_store_success_idx ON incload.run_store (job_id, run_id DESC) WHERE status = 'succeeded' AND kind IN ('incremental', 'full');
 CREATE INDEX run_store_started_idx ON incload.run_store USING brin (started_at);
+CREATE INDEX run_store_failed_idx ON incload.run_store (finished_at) WHERE status = 'failed';
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
 
 CREATE SEQUENCE incload.window_id_seq;
@@ -198,11 +199,51 @@ CREATE TABLE incload.reconcile_store (
     rows_missing     bigint NOT NULL,
     rows_extra       bigint NOT NULL,
     rows_changed     bigint NOT NULL,
+    rows_duplicate   bigint NOT NULL,
     rows_conflicting bigint NOT NULL,
     rows_repaired    bigint NOT NULL
 );
 CREATE INDEX reconcile_store_job_idx ON incload.reconcile_store (job_id, run_id DESC);
 COMMENT ON TABLE incload.reconcile_store IS 'incload: what incload_reconcile has found; read it through incload.reconcile';
+
+CREATE TYPE incload.slo_figures AS (
+    period           interval,
+    as_of            timestamptz,
+    observed         interval,
+    freshness_p50    interval,
+    freshness_p95    interval,
+    freshness_p99    interval,
+    freshness_slo    interval,
+    fresh_fraction   double precision,
+    success_slo      double precision,
+    budget_left      double precision,
+    budget_by        text,
+    burn_rate_1h     double precision,
+    burn_rate_6h     double precision,
+    runs             bigint,
+    failed           bigint,
+    success_rate     double precision,
+    errors           jsonb,
+    recoveries       bigint,
+    time_to_recover  interval,
+    backfill_rows    bigint,
+    backfill_bytes   bigint,
+    comparisons      bigint,
+    missing_rate     double precision,
+    extra_rate       double precision
+);
+COMMENT ON TYPE incload.slo_figures IS 'incload: a row of incload.slo, but for the job';
+
+-- one row a job, updated in place each minute
+CREATE TABLE incload.slo_store (
+    job_id      bigint PRIMARY KEY REFERENCES incload.job_store ON DELETE CASCADE,
+    as_of       timestamptz NOT NULL,
+    figures     incload.slo_figures[] NOT NULL,
+    budget_left double precision,
+    told        smallint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+COMMENT ON TABLE incload.slo_store IS 'incload: the figures of incload.slo, as a scheduler has computed them last';
+COMMENT ON COLUMN incload.slo_store.told IS 'how much of the error budget is known to be spent, in percent: 0, 25 or 75';
 
 CREATE TABLE incload.event_store (
     event_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -353,7 +394,7 @@ COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in 
 
 CREATE VIEW incload.reconcile WITH (security_barrier) AS
 SELECT c.run_id, c.job, c.at, c.mode, c.source_rows, c.target_rows, c.rows_missing, c.rows_extra, c.rows_changed,
-       c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
+       c.rows_duplicate, c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
 FROM incload.reconcile_store c
 WHERE c.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
@@ -363,6 +404,7 @@ COMMENT ON COLUMN incload.reconcile.source_rows IS 'rows of the source that the 
 COMMENT ON COLUMN incload.reconcile.rows_missing IS 'rows that the source has and the target has not';
 COMMENT ON COLUMN incload.reconcile.rows_extra IS 'rows that the target has and the source has not';
 COMMENT ON COLUMN incload.reconcile.rows_changed IS 'rows that both have, and that are not the same';
+COMMENT ON COLUMN incload.reconcile.rows_duplicate IS 'keys that the target has more than once';
 COMMENT ON COLUMN incload.reconcile.rows_conflicting IS 'of the changed ones, those that were not written at the source since the last run: they may have been changed at the target';
 COMMENT ON COLUMN incload.reconcile.rows_repaired IS 'rows that were inserted, updated and deleted at the target';
 COMMENT ON COLUMN incload.reconcile.ranges IS 'ranges of the key that were compared by checksum or by count';
@@ -383,60 +425,151 @@ COMMENT ON COLUMN incload.event.runbook IS 'the page that says what to do about 
  * are not yet committed, and tells a run that died from one that works.
  */
 CREATE VIEW incload.status WITH (security_barrier) AS
-SELECT j.job,
-       CASE WHEN l.is_running THEN 'running'
-            WHEN NOT j.enabled THEN 'paused'
-            WHEN e.status IS NULL THEN 'never run'
-            WHEN e.status = 'succeeded' THEN 'ok'
-            ELSE 'failing' END AS state,
-       s.finished_at AS last_success,
-       date_trunc('second', clock_timestamp() - s.started_at) AS freshness,
-       s.lag,
-       CASE WHEN c.bound IS NULL AND j.watermark = 'xmin' THEN c.mark::text ELSE c.bound END AS checkpoint,
-       c.guarantee,
-       c.held_back_by,
-       CASE WHEN j.enabled THEN a.next_run_at END AS next_run,
-       s.rows_read AS last_rows,
-       l.pid,
-       CASE WHEN e.status = 'running' AND l.is_running IS NULL
-            THEN 'the session or the server ended during the run'
-            WHEN e.status NOT IN ('succeeded', 'running')
-            THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
-       (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
-       CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
-FROM incload.job_store j
-LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
-LEFT JOIN incload.checkpoint_store c USING (job_id)
-LEFT JOIN incload.schedule_store a USING (job_id)
-LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                   ORDER BY u.run_id DESC LIMIT 1) s ON true
-LEFT JOIN LATERAL (SELECT u.* FROM incload.run_store u
-                   WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
-                   ORDER BY u.run_id DESC LIMIT 1) e ON true
-LEFT JOIN LATERAL (SELECT k.pid, true AS is_running
+SELECT x.job, x.state,
+       date_trunc('second', x.freshness) AS freshness,
+       date_trunc('second', x.lag) AS lag,
+       x.last_rows,
+       x.next_run::timestamptz(0) AS next_run,
+       CASE WHEN x.state = 'failing' THEN left(x.last_error, 27)
+            WHEN x.late_by_slo THEN left('older than ' || x.freshness_slo, 27)
+            WHEN x.late_by_schedule AND x.next_run < clock_timestamp() THEN left('due for ' || date_trunc('second', clock_timestamp() - x.next_run), 27)
+            WHEN x.late_by_schedule THEN 'the last round was left out'
+            WHEN x.state = 'paused' THEN left(x.last_error, 27) END AS problem,
+       x.last_success, x.is_late, x.freshness_slo, x.budget_left, x.failures, x.checkpoint, x.guarantee, x.held_back_by,
+       x.pid, x.last_error, x.rejects, x.next_reconcile
+FROM (
+    SELECT y.*, y.late_by_slo OR y.late_by_schedule AS is_late,
+           CASE WHEN y.is_running THEN 'running'
+                WHEN NOT y.enabled THEN 'paused'
+                WHEN y.last_status NOT IN ('succeeded') THEN 'failing'
+                WHEN y.late_by_slo OR y.late_by_schedule THEN 'late'
+                WHEN y.last_status IS NULL THEN 'never run'
+                ELSE 'ok' END AS state
+    FROM (
+        SELECT j.job, j.enabled, l.job_id IS NOT NULL AS is_running, e.status AS last_status,
+               s.finished_at AS last_success, clock_timestamp() - s.started_at AS freshness, s.lag, s.rows_read AS last_rows,
+               CASE WHEN j.enabled THEN a.next_run_at END AS next_run,
+               (j.options->>'freshness_slo')::interval AS freshness_slo,
+               j.enabled AND j.options ? 'freshness_slo'
+               AND clock_timestamp() - coalesce(s.started_at, j.created_at) > (j.options->>'freshness_slo')::interval AS late_by_slo,
+               coalesce(j.enabled AND NOT j.options ? 'freshness_slo' AND l.job_id IS NULL
+                        AND (a.next_run_at < clock_timestamp() - interval '5 minutes'
+                             OR (a.last_status IN ('skipped', 'cancelled')
+                                 AND coalesce(s.finished_at, '-infinity') < a.last_run_at)), false) AS late_by_schedule,
+               g.budget_left, a.failures,
+               CASE WHEN c.bound IS NULL AND j.watermark = 'xmin' THEN c.mark::text ELSE c.bound END AS checkpoint,
+               c.guarantee, c.held_back_by, l.pid,
+               CASE WHEN e.status = 'running' AND l.job_id IS NULL
+                    THEN 'the session or the server ended during the run'
+                    WHEN e.status NOT IN ('succeeded', 'running')
+                    THEN e.sqlstate || ': ' || split_part(e.error, E'\n', 1) END AS last_error,
+               (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
+               CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
+        FROM incload.job_store j
+        LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
+        LEFT JOIN incload.checkpoint_store c USING (job_id)
+        LEFT JOIN incload.schedule_store a USING (job_id)
+        LEFT JOIN incload.slo_store g USING (job_id)
+        LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
+                           WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                           ORDER BY u.run_id DESC LIMIT 1) s ON true
+        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error FROM incload.run_store u
+                           WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
+                           ORDER BY u.run_id DESC LIMIT 1) e ON true
+        LEFT JOIN (SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id, min(k.pid) AS pid
                    FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
-                     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d
-                                       WHERE d.datname = current_database())
-                     AND k.classid = (j.job_id >> 32)::oid
-                     AND k.objid = (j.job_id & 4294967295)::oid
-                   LIMIT 1) l ON true
-WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
-                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
-   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
-ORDER BY CASE WHEN l.is_running THEN 3
-              WHEN NOT j.enabled THEN 1
-              WHEN e.status IS NULL THEN 2
-              WHEN e.status = 'succeeded' THEN 4
-              ELSE 0 END, j.job;
-COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error';
+                     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+                   GROUP BY 1) l ON l.job_id = j.job_id
+        WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                          WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+           OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
+    ) y
+) x
+ORDER BY CASE WHEN x.state = 'failing' THEN 0
+              WHEN x.is_late THEN 1
+              ELSE 2 + array_position('{paused,never run,running,ok}', x.state) END, x.job;
+COMMENT ON VIEW incload.status IS 'a line a job, worst first: its state, how fresh its target is, its last error; the first seven columns fit a terminal';
+COMMENT ON COLUMN incload.status.state IS 'failing, late, paused, never run, running or ok';
 COMMENT ON COLUMN incload.status.freshness IS 'time since the last successful run began: the target is no older than this';
-COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
+COMMENT ON COLUMN incload.status.lag IS 'the source''s clock at the start of the last successful run, less the newest watermark loaded by its end';
+COMMENT ON COLUMN incload.status.last_rows IS 'rows read by the last successful run';
 COMMENT ON COLUMN incload.status.next_run IS 'when the next run by the schedule may start, or a failed one is retried';
+COMMENT ON COLUMN incload.status.problem IS 'why it is failing, late or paused, in a few words';
+COMMENT ON COLUMN incload.status.last_success IS 'when the last successful run ended';
+COMMENT ON COLUMN incload.status.is_late IS 'the target is older than the option freshness_slo; without it: a run has been due for five minutes, or the last one by the schedule was left out or cancelled';
+COMMENT ON COLUMN incload.status.budget_left IS 'the part of the error budget of 30 days that is left, as a scheduler has computed it last; see incload.slo';
+COMMENT ON COLUMN incload.status.failures IS 'failures of runs by the schedule in a row, by lasting faults';
+COMMENT ON COLUMN incload.status.held_back_by IS 'the open transaction at the source that kept the checkpoint of the last run from going further';
+COMMENT ON COLUMN incload.status.pid IS 'the process of the run that is under way';
+COMMENT ON COLUMN incload.status.last_error IS 'SQLSTATE and message, if the last run failed or was cancelled';
 COMMENT ON COLUMN incload.status.rejects IS 'rows that were put aside and wait in incload.reject';
 COMMENT ON COLUMN incload.status.next_reconcile IS 'when source and target are compared next, by the option reconcile_schedule';
 COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was seen at the source; settle: rows count as settled after a fixed time';
+
+/*
+ * What jobs have achieved. A scheduler keeps the figures ready; where none does, or a job was
+ * altered since, they are computed for whoever looks.
+ */
+CREATE FUNCTION incload.slo_of(job_id bigint, at timestamptz)
+RETURNS SETOF incload.slo_figures LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_slo_of';
+COMMENT ON FUNCTION incload.slo_of(bigint, timestamptz) IS 'incload: what a job has achieved as of a time; read it through incload.slo';
+
+CREATE FUNCTION incload.unusual_volumes(job_id bigint, since timestamptz, at timestamptz,
+    OUT run_id bigint, OUT rows_read bigint, OUT median double precision, OUT deviation double precision,
+    OUT low double precision, OUT high double precision, OUT samples integer)
+RETURNS SETOF record LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_unusual_volumes';
+COMMENT ON FUNCTION incload.unusual_volumes(bigint, timestamptz, timestamptz) IS
+'incload: runs of a job, ended between two times, that have read far more or fewer rows than is usual at that hour';
+
+CREATE VIEW incload.slo WITH (security_barrier) AS
+SELECT j.job, f.*
+FROM incload.job j
+LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '15 minutes'
+     AND c.as_of >= coalesce(j.altered_at, j.created_at)
+CROSS JOIN LATERAL (SELECT k.* FROM unnest(c.figures) k
+                    UNION ALL
+                    SELECT o.* FROM incload.slo_of(j.job_id, clock_timestamp()) o WHERE c.job_id IS NULL) f;
+COMMENT ON VIEW incload.slo IS 'what each job has achieved in the last hour, day and 30 days, against its objectives: three rows a job';
+COMMENT ON COLUMN incload.slo.period IS 'the hour, the day or the 30 days before as_of; no longer than incload.run_retention';
+COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler each minute or so, else now';
+COMMENT ON COLUMN incload.slo.observed IS 'for how much of the period the freshness is known, by the history of runs';
+COMMENT ON COLUMN incload.slo.freshness_p50 IS 'for half of that time the target was no older than this; likewise p95 and p99';
+COMMENT ON COLUMN incload.slo.freshness_p95 IS 'for 95% of that time the target was no older than this';
+COMMENT ON COLUMN incload.slo.freshness_p99 IS 'for 99% of that time the target was no older than this';
+COMMENT ON COLUMN incload.slo.freshness_slo IS 'the option of that name';
+COMMENT ON COLUMN incload.slo.fresh_fraction IS 'the part of that time in which the target was no older than freshness_slo';
+COMMENT ON COLUMN incload.slo.success_slo IS 'the option of that name, or 0.99 where freshness_slo alone is set';
+COMMENT ON COLUMN incload.slo.budget_left IS 'the part of the error budget of 30 days that is left, by the worse objective; below 0 when more was spent; the same in each row of a job';
+COMMENT ON COLUMN incload.slo.budget_by IS 'which objective that is: freshness or success';
+COMMENT ON COLUMN incload.slo.burn_rate_1h IS 'how fast the budget was spent in the last hour: at 1 it lasts for the period; the same in each row of a job';
+COMMENT ON COLUMN incload.slo.burn_rate_6h IS 'the same for the last six hours';
+COMMENT ON COLUMN incload.slo.runs IS 'runs of kind incremental and full that ended in the period, succeeded or failed';
+COMMENT ON COLUMN incload.slo.failed IS 'those that failed';
+COMMENT ON COLUMN incload.slo.success_rate IS 'the part that succeeded';
+COMMENT ON COLUMN incload.slo.errors IS 'how many of them failed, by the class of the SQLSTATE';
+COMMENT ON COLUMN incload.slo.recoveries IS 'successes that ended a row of failures in the period';
+COMMENT ON COLUMN incload.slo.time_to_recover IS 'from the end of the first failure of such a row to the end of the success, on the average';
+COMMENT ON COLUMN incload.slo.backfill_rows IS 'rows read by windows of backfills';
+COMMENT ON COLUMN incload.slo.backfill_bytes IS 'and their bytes';
+COMMENT ON COLUMN incload.slo.comparisons IS 'calls of incload_reconcile, and those by reconcile_schedule';
+COMMENT ON COLUMN incload.slo.missing_rate IS 'the part of the source''s rows that these found missing in the target';
+COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s, or there twice';
+
+CREATE VIEW incload.failure WITH (security_barrier) AS
+SELECT u.job, date_trunc('day', u.finished_at) AS day, left(u.sqlstate, 2) AS class, u.sqlstate, u.kind, count(*) AS failures,
+       max(u.finished_at) AS last_at
+FROM incload.run_store u
+WHERE u.status = 'failed'
+  AND (u.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+       OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))
+GROUP BY 1, 2, 3, 4, 5;
+COMMENT ON VIEW incload.failure IS 'failed runs over time: how many a job, day and SQLSTATE, of any kind';
+COMMENT ON COLUMN incload.failure.day IS 'in the time zone of the session';
+COMMENT ON COLUMN incload.failure.class IS 'the class of the SQLSTATE';
 
 CREATE VIEW incload.batch_window WITH (security_barrier) AS
 SELECT w.window_id, j.job, w.low, w.high, w.state, w.attempts, w.run_id, w.rows_read, w.error,
@@ -453,29 +586,62 @@ COMMENT ON COLUMN incload.batch_window.state IS 'pending, done, failed for good,
 COMMENT ON COLUMN incload.batch_window.created_at IS 'when incload_backfill was called; the same for all of its windows';
 
 /*
- * What is under way and can be seen from outside: backfills that have windows left, and
- * runs that commit in batches.
+ * What is under way: runs, as they say themselves in shared memory, since their rows are not
+ * committed; and backfills that have windows left.
  */
+CREATE FUNCTION incload.running(OUT pid integer, OUT job_id bigint, OUT run_id bigint, OUT kind text, OUT phase text,
+    OUT rows_read bigint, OUT bytes_read bigint, OUT batches bigint, OUT started_at timestamptz)
+RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'incload_running';
+COMMENT ON FUNCTION incload.running() IS 'incload: the runs that are under way in this database; read them through incload.progress';
+
 CREATE VIEW incload.progress WITH (security_barrier) AS
-SELECT b.job, 'backfill' AS kind, b.done, b.total, b.rows_read,
-       round((b.rows_read / greatest(extract(epoch FROM clock_timestamp() - b.started_at), 0.001))::numeric) AS rows_per_second,
-       b.started_at,
-       CASE WHEN b.done > 0 THEN date_trunc('second', (clock_timestamp() - b.started_at) / b.done * (b.total - b.done)) END AS time_left
-FROM (SELECT w.job, w.created_at AS started_at, count(*) AS total, count(*) FILTER (WHERE w.state <> 'pending') AS done,
-             coalesce(sum(w.rows_read), 0) AS rows_read
-      FROM incload.batch_window w
-      GROUP BY w.job, w.created_at
-      HAVING count(*) FILTER (WHERE w.state = 'pending') > 0) b
-UNION ALL
-SELECT u.job, u.kind, u.batches, NULL, u.rows_read,
-       round((u.rows_read / greatest(extract(epoch FROM clock_timestamp() - u.started_at), 0.001))::numeric),
-       u.started_at, NULL
-FROM incload.run u
-JOIN incload.status s USING (job)
-WHERE u.status = 'running' AND s.state = 'running';
-COMMENT ON VIEW incload.progress IS 'backfills and runs in batches that are under way: how far, how fast, and how long yet';
-COMMENT ON COLUMN incload.progress.done IS 'windows of a backfill, or batches of a run, that are committed';
-COMMENT ON COLUMN incload.progress.time_left IS 'of a backfill, if it goes on as it has so far';
+SELECT p.job, p.kind, p.phase, p.rows_read,
+       round((p.rows_read / p.seconds)::numeric) AS rows_per_second,
+       p.bytes_read, p.done, p.total, p.unit,
+       CASE WHEN p.done > 0 AND p.total > 0
+            THEN date_trunc('second', greatest(p.seconds * interval '1 second' / p.done * (p.total - p.done), '0')) END AS time_left,
+       p.started_at, p.run_id, p.pid
+FROM (
+    SELECT q.*, greatest(extract(epoch FROM clock_timestamp() - q.started_at), 0.001) AS seconds
+    FROM (
+        SELECT j.job, r.kind, r.phase, r.rows_read, r.bytes_read,
+               CASE WHEN r.kind = 'full' THEN r.rows_read ELSE r.batches END AS done,
+               f.rows_read AS total,
+               CASE WHEN r.kind = 'full' THEN 'rows' ELSE 'batches' END AS unit,
+               r.started_at, r.run_id, r.pid
+        FROM incload.running() r
+        JOIN incload.job j USING (job_id)
+        LEFT JOIN LATERAL (SELECT u.rows_read FROM incload.run_store u
+                           WHERE r.kind = 'full' AND u.job_id = r.job_id AND u.kind = 'full' AND u.status = 'succeeded'
+                           ORDER BY u.run_id DESC LIMIT 1) f ON true
+        WHERE r.kind <> 'backfill' OR NOT EXISTS (SELECT FROM incload.batch_window_store w
+                                                  WHERE w.job_id = r.job_id AND w.state = 'pending')
+        UNION ALL
+        SELECT j.job, 'backfill', coalesce(r.phase, 'waiting'), b.rows_read + coalesce(r.rows_read, 0), r.bytes_read,
+               b.done, b.total, 'windows', b.started_at, NULL, r.pid
+        FROM (SELECT w.job_id, w.created_at AS started_at, count(*) AS total,
+                     count(*) FILTER (WHERE w.state <> 'pending') AS done, coalesce(sum(w.rows_read), 0)::bigint AS rows_read
+              FROM incload.batch_window_store w
+              WHERE w.job_id IN (SELECT v.job_id FROM incload.batch_window_store v WHERE v.state = 'pending')
+              GROUP BY w.job_id, w.created_at
+              HAVING count(*) FILTER (WHERE w.state = 'pending') > 0) b
+        JOIN incload.job j USING (job_id)
+        LEFT JOIN (SELECT x.job_id, min(x.phase) AS phase, sum(x.rows_read)::bigint AS rows_read,
+                          sum(x.bytes_read)::bigint AS bytes_read, min(x.pid) AS pid
+                   FROM incload.running() x WHERE x.kind = 'backfill' GROUP BY x.job_id) r USING (job_id)
+    ) q
+) p;
+COMMENT ON VIEW incload.progress IS 'runs and backfills that are under way: what each does, how far it is, how fast, and how long yet';
+COMMENT ON COLUMN incload.progress.phase IS 'preparing, reading, writing, deleting, finishing, comparing; of a backfill between two windows, waiting';
+COMMENT ON COLUMN incload.progress.rows_read IS 'so far, those of batches that are not committed yet among them';
+COMMENT ON COLUMN incload.progress.rows_per_second IS 'on the average';
+COMMENT ON COLUMN incload.progress.bytes_read IS 'so far; of a backfill, those of the windows that are being read';
+COMMENT ON COLUMN incload.progress.done IS 'windows of a backfill that are over; rows of a full run; else batches that are committed';
+COMMENT ON COLUMN incload.progress.total IS 'windows of a backfill; of a full run, the rows that the last one read; else not known';
+COMMENT ON COLUMN incload.progress.unit IS 'windows, rows or batches: what done and total count';
+COMMENT ON COLUMN incload.progress.time_left IS 'if it goes on as it has so far, where total is known';
+COMMENT ON COLUMN incload.progress.pid IS 'the process that does it; of a backfill, one of them';
 
 /*
  * The background workers of the server. Which job a runner has is shown to the
@@ -674,6 +840,7 @@ AS 'MODULE_PATHNAME', 'incload_metric_labels';
 COMMENT ON FUNCTION incload.metric_labels(jsonb) IS 'incload: labels as the text format of Prometheus has them; nothing for none';
 
 GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.reject, incload.reconcile, incload.event, incload.status,
+    incload.slo, incload.failure,
     incload.worker, incload.batch_window, incload.progress, incload.metrics TO PUBLIC;
 
 /*
@@ -838,6 +1005,12 @@ AS 'MODULE_PATHNAME', 'incload_reconcile';
 COMMENT ON FUNCTION incload_reconcile(text, text, boolean) IS
 'compare source and target by count, hash or rows: a row for each difference, and with repair what became of it';
 
+CREATE FUNCTION incload_report(details integer DEFAULT 20)
+RETURNS text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_report';
+COMMENT ON FUNCTION incload_report(integer) IS
+'the health of all jobs as one HTML page, with plots for so many of them, the worst first';
+
 CREATE FUNCTION incload_metrics_text()
 RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
 BEGIN ATOMIC
@@ -848,3 +1021,187 @@ BEGIN ATOMIC
           GROUP BY m.name, m.help, m.type) f;
 END;
 COMMENT ON FUNCTION incload_metrics_text() IS 'incload.metrics in the text format of Prometheus, for a textfile collector or a gateway';
+
+/*
+ * Alerts. What is to be told is put into the outbox by triggers, in the
+ * transaction that makes it, whoever writes it; the scheduler delivers. There
+ * are no foreign keys here: a run must not wait for whoever drops a channel.
+ */
+CREATE SEQUENCE incload.channel_id_seq;
+COMMENT ON SEQUENCE incload.channel_id_seq IS 'incload: numbers channels';
+CREATE TABLE incload.channel_store (
+    channel_id   bigint PRIMARY KEY DEFAULT nextval('incload.channel_id_seq'),
+    channel      text COLLATE "C" NOT NULL UNIQUE,
+    url          text NOT NULL,
+    origin       text NOT NULL,
+    format       text NOT NULL CHECK (format IN ('alertmanager', 'webhook', 'slack', 'pagerduty')),
+    min_severity text NOT NULL CHECK (min_severity IN ('page', 'ticket', 'info')),
+    options      jsonb NOT NULL DEFAULT '{}',
+    secrets      jsonb NOT NULL DEFAULT '{}',
+    created_by   name NOT NULL DEFAULT session_user,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.channel_store IS 'incload: where events are sent, with what is secret about it; read it through incload.channel';
+COMMENT ON COLUMN incload.channel_store.url IS 'all of it; as a rule its path, or a password in it, is secret';
+COMMENT ON COLUMN incload.channel_store.origin IS 'scheme, host and port of url, which may be shown';
+COMMENT ON COLUMN incload.channel_store.secrets IS 'options that nobody is shown';
+
+CREATE TABLE incload.silence_store (
+    silence_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id     bigint,
+    ends_at    timestamptz NOT NULL,
+    reason     text,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.silence_store IS 'incload: jobs about which nobody is told for a time; read it through incload.silence';
+COMMENT ON COLUMN incload.silence_store.job_id IS 'NULL: all jobs';
+
+CREATE TABLE incload.alert_store (
+    event_id   bigint PRIMARY KEY,
+    job_id     bigint NOT NULL,
+    code       text NOT NULL,
+    cause      text,
+    group_key  text NOT NULL,
+    ended_by   text NOT NULL CHECK (ended_by IN ('run', 'reconcile')),
+    since      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX alert_store_job_idx ON incload.alert_store (job_id);
+COMMENT ON TABLE incload.alert_store IS 'incload: troubles that last, by the event that told of each; a row goes when its trouble is over';
+COMMENT ON COLUMN incload.alert_store.cause IS 'SQLSTATE of the failure';
+COMMENT ON COLUMN incload.alert_store.group_key IS 'troubles with the same one have the same cause, and are told together';
+COMMENT ON COLUMN incload.alert_store.ended_by IS 'what ends it: a run of the job that succeeds, or a comparison that finds no difference';
+
+CREATE TABLE incload.outbox_store (
+    outbox_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    channel_id  bigint NOT NULL,
+    event_id    bigint NOT NULL,
+    alert_id    bigint,
+    job_id      bigint,
+    kind        text NOT NULL CHECK (kind IN ('firing', 'resolved', 'notice', 'test')),
+    group_key   text NOT NULL,
+    state       text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'silenced', 'failed')),
+    delivery_id bigint,
+    attempts    integer NOT NULL DEFAULT 0,
+    next_try    timestamptz NOT NULL,
+    last_error  text,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at timestamptz
+);
+-- what is pending is asked for all the time, and is mostly nothing
+CREATE INDEX outbox_store_pending_idx ON incload.outbox_store (channel_id, next_try) WHERE state = 'pending';
+CREATE INDEX outbox_store_group_idx ON incload.outbox_store (channel_id, group_key, finished_at);
+CREATE INDEX outbox_store_alert_idx ON incload.outbox_store (alert_id);
+COMMENT ON TABLE incload.outbox_store IS 'incload: what is to be told by which channel, and what became of it; read it through incload.outbox';
+COMMENT ON COLUMN incload.outbox_store.alert_id IS 'event_id of the trouble that begins or ends with it; NULL for what is told once';
+COMMENT ON COLUMN incload.outbox_store.delivery_id IS 'rows that are delivered together; it makes the idempotency key';
+
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_store', '');
+
+CREATE FUNCTION incload.event_made() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_event_made';
+COMMENT ON FUNCTION incload.event_made() IS 'incload: puts an event into the outbox';
+REVOKE ALL ON FUNCTION incload.event_made() FROM PUBLIC;
+CREATE TRIGGER event_made AFTER INSERT ON incload.event_store
+    FOR EACH ROW EXECUTE FUNCTION incload.event_made();
+ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER event_made;
+COMMENT ON TRIGGER event_made ON incload.event_store IS 'incload: puts an event into the outbox';
+
+CREATE FUNCTION incload.run_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_run_ended';
+COMMENT ON FUNCTION incload.run_ended() IS 'incload: the events of a job that fails, and of one that runs again';
+REVOKE ALL ON FUNCTION incload.run_ended() FROM PUBLIC;
+CREATE TRIGGER run_ended AFTER INSERT OR UPDATE OF status ON incload.run_store
+    FOR EACH ROW WHEN (NEW.status IN ('succeeded', 'failed') AND NEW.kind IN ('incremental', 'full'))
+    EXECUTE FUNCTION incload.run_ended();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER run_ended;
+COMMENT ON TRIGGER run_ended ON incload.run_store IS 'incload: the events of a job that fails, and of one that runs again';
+
+CREATE FUNCTION incload.comparison_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_comparison_ended';
+COMMENT ON FUNCTION incload.comparison_ended() IS 'incload: the event of a comparison that finds no difference any more';
+REVOKE ALL ON FUNCTION incload.comparison_ended() FROM PUBLIC;
+CREATE TRIGGER comparison_ended AFTER INSERT ON incload.reconcile_store
+    FOR EACH ROW WHEN (CASE NEW.mode WHEN 'count' THEN NEW.ranges_differing
+        ELSE NEW.rows_missing + NEW.rows_extra + NEW.rows_changed + NEW.rows_duplicate - NEW.rows_repaired END <= 0)
+    EXECUTE FUNCTION incload.comparison_ended();
+ALTER TABLE incload.reconcile_store ENABLE ALWAYS TRIGGER comparison_ended;
+COMMENT ON TRIGGER comparison_ended ON incload.reconcile_store IS 'incload: the event of a comparison that finds no difference any more';
+
+/*
+ * Channels, and what became of what they were to tell. incload.channel is for
+ * those who are granted it.
+ */
+CREATE VIEW incload.channel WITH (security_barrier) AS
+SELECT c.channel_id, c.channel, c.origin, c.format, c.min_severity, c.options,
+       ARRAY(SELECT k.name FROM pg_catalog.jsonb_object_keys(c.secrets) k (name) ORDER BY k.name) AS secrets,
+       c.created_by, c.created_at
+FROM incload.channel_store c;
+COMMENT ON VIEW incload.channel IS 'where events are sent';
+COMMENT ON COLUMN incload.channel.origin IS 'scheme, host and port of its URL; the rest of it may be secret';
+COMMENT ON COLUMN incload.channel.secrets IS 'the names of options whose values are not shown';
+
+CREATE VIEW incload.silence WITH (security_barrier) AS
+SELECT s.silence_id, j.job, s.ends_at, s.ends_at > clock_timestamp() AS active, s.reason, s.created_by, s.created_at
+FROM incload.silence_store s
+LEFT JOIN incload.job_store j USING (job_id)
+WHERE s.job_id IS NULL
+   OR j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.silence IS 'jobs about which nobody is told for a time';
+COMMENT ON COLUMN incload.silence.job IS 'NULL: all jobs';
+
+CREATE VIEW incload.outbox WITH (security_barrier) AS
+SELECT o.outbox_id, c.channel, o.kind, e.job, e.severity, e.code, o.group_key, o.state, o.attempts,
+       CASE WHEN o.state = 'pending' THEN o.next_try END AS next_try, o.last_error, o.delivery_id,
+       o.event_id, o.alert_id, o.created_at, o.finished_at
+FROM incload.outbox_store o
+JOIN incload.channel_store c USING (channel_id)
+JOIN incload.event_store e USING (event_id)
+WHERE e.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.outbox IS 'what is to be told by which channel, and what became of it';
+COMMENT ON COLUMN incload.outbox.kind IS 'firing: a trouble has begun; resolved: it is over; notice: what is told once; test';
+COMMENT ON COLUMN incload.outbox.state IS 'pending, delivered, silenced, or failed: given up';
+COMMENT ON COLUMN incload.outbox.next_try IS 'not before then; a silence, or an earlier delivery about the same cause, may hold it longer';
+COMMENT ON COLUMN incload.outbox.delivery_id IS 'rows with the same one are one message, with one idempotency key';
+
+GRANT SELECT ON incload.silence, incload.outbox TO PUBLIC;
+
+CREATE FUNCTION incload_add_channel(name text, url text, format text DEFAULT 'webhook',
+    min_severity text DEFAULT 'ticket', options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_add_channel';
+COMMENT ON FUNCTION incload_add_channel(text, text, text, text, jsonb) IS
+'send events from min_severity on to a URL, as alertmanager, webhook, slack or pagerduty expects them';
+REVOKE ALL ON FUNCTION incload_add_channel(text, text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_alter_channel(name text, url text DEFAULT NULL,
+    min_severity text DEFAULT NULL, options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_alter_channel';
+COMMENT ON FUNCTION incload_alter_channel(text, text, text, jsonb) IS
+'change a channel; options are merged into those it has, and an option set to null goes back to its default';
+REVOKE ALL ON FUNCTION incload_alter_channel(text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_drop_channel(name text)
+RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_drop_channel';
+COMMENT ON FUNCTION incload_drop_channel(text) IS 'drop a channel, and what it has not delivered';
+REVOKE ALL ON FUNCTION incload_drop_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_test_channel(name text)
+RETURNS bigint LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_test_channel';
+COMMENT ON FUNCTION incload_test_channel(text) IS
+'have the scheduler send a test event once this transaction commits; returns the outbox_id under which incload.outbox says what became of it';
+REVOKE ALL ON FUNCTION incload_test_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_silence(job text, duration interval, reason text DEFAULT NULL)
+RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_silence';
+COMMENT ON FUNCTION incload_silence(text, interval, text) IS
+'tell nobody about a job (NULL: any job) for that time, counted from now; 0 ends it; returns when it ends';

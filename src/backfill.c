@@ -320,8 +320,8 @@ incload_backfill(PG_FUNCTION_ARGS)
 	Job		   *job;
 	const WatermarkType *type;
 	RoleBracket bracket;
-	char	   *from;
-	char	   *to;
+	char	   *from = NULL;
+	char	   *to = NULL;
 	char	   *step = PG_ARGISNULL(3) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(3));
 	int64		windows;
 
@@ -354,7 +354,8 @@ incload_backfill(PG_FUNCTION_ARGS)
 		windows = enter_windows(job, type, from, to, step);
 		role_leave(&bracket);
 	}
-	catalog_event(job, "backfill_started", psprintf("a backfill of job %s: " INT64_FORMAT " windows", job->name, windows), NULL);
+	catalog_event(job, "backfill_started", psprintf("a backfill of job %s: " INT64_FORMAT " windows", job->name, windows),
+				  from ? catalog_details(2, (const char *const[]) {"from", from, "to", to}) : NULL);
 	start_workers(job, windows);
 	PG_RETURN_INT64(windows);
 }

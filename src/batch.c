@@ -21,6 +21,7 @@
 #include "drift.h"
 #include "merge.h"
 #include "names.h"
+#include "progress.h"
 #include "prune.h"
 #include "role.h"
 #include "split.h"
@@ -385,6 +386,7 @@ apply_refresh(Run *run)
 {
 	const Job  *job = run->job;
 	bool		is_empty = run->stage->nrows == run->stage->nmarked && run->stage->nrejected == 0;
+	int64		pruned = run->record->counts.pruned;
 	int64		before = 0;
 	int64		most = -1;
 
@@ -395,7 +397,9 @@ apply_refresh(Run *run)
 	}
 	apply_rows(run);
 	run->stop.code = "prune_refused";
-	if (most >= 0 && before - merge_count(job) > most)
+	/* row by row, what has gone is known; else, by how much fewer they are */
+	if (most >= 0 && (run->heap == NULL && job_full_refresh_mode(job) == FULL_REFRESH_MERGE
+					  ? run->record->counts.pruned - pruned : before - merge_count(job)) > most)
 		prune_refuse(job, most);
 	run->stop.code = NULL;
 }
@@ -419,33 +423,53 @@ settle_rejects(Run *run)
 	rejects_settle(run->job, run->shape, run->stage, run->rejects, run->is_full);
 }
 
+/* so many batches are told one by one; after them, a line stands for all since the last one, every few seconds */
+#define BATCHES_TOLD 10
+#define TOLD_EVERY_MS 5000
+
+/* "batch 3", or "batches 11 to 240" */
+static char *
+untold_batches(const Run *run)
+{
+	if (run->told_batches + 1 >= run->record->batches)
+		return psprintf("batch %d", run->record->batches);
+	return psprintf("batches %d to %d", run->told_batches + 1, run->record->batches);
+}
+
 void
-run_report_batch(const Run *run, bool is_last)
+run_report_batch(Run *run, bool is_last)
 {
 	const RunRecord *record = run->record;
+	TimestampTz now = GetCurrentTimestamp();
 
 	/* a run inside the caller's transaction tells by its result alone */
 	if (!run->in_batches)
 		return;
-	if (record->rows_read == run->committed_read && !run->is_full)
+	if (record->rows_read == run->told_read && !run->is_full)
 	{
 		if (is_last && record->batches == 0)
 			ereport(NOTICE, (errmsg("%s: nothing new", run->job->name)));
 		return;
 	}
+	if (!is_last && record->batches > BATCHES_TOLD && !TimestampDifferenceExceeds(run->told_at, now, TOLD_EVERY_MS))
+		return;
 	ereport(NOTICE,
-			(errmsg("%s: batch %d: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
+			(errmsg("%s: %s: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
 					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s%s",
-					run->job->name, record->batches, record->rows_read - run->committed_read,
-					record->counts.inserted - run->committed.inserted,
-					record->counts.updated - run->committed.updated,
-					record->counts.unchanged - run->committed.unchanged,
+					run->job->name, untold_batches(run), record->rows_read - run->told_read,
+					record->counts.inserted - run->told.inserted,
+					record->counts.updated - run->told.updated,
+					record->counts.unchanged - run->told.unchanged,
 					deletes_from_target(run->job)
-					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->committed.deleted) : "",
-					record->counts.rejected == run->committed.rejected ? ""
-					: psprintf(", " INT64_FORMAT " rejected", record->counts.rejected - run->committed.rejected),
+					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->told.deleted) : "",
+					record->counts.rejected == run->told.rejected ? ""
+					: psprintf(", " INT64_FORMAT " rejected", record->counts.rejected - run->told.rejected),
 					record->watermark_to ? ", to " : "",
 					record->watermark_to ? record->watermark_to : "")));
+	run->told = record->counts;
+	run->told_read = record->rows_read;
+	run->told_batches = record->batches;
+	run->told_at = now;
 }
 
 /* another batch, in a transaction of its own: everything must be as it was left */
@@ -476,6 +500,7 @@ run_batch(Run *run)
 	Trouble		trouble;
 
 	show_activity(run);
+	progress_phase(PHASE_PREPARING);
 	batch_enter_owner(job, &bracket);
 	if (is_first)
 		prepare(run);
@@ -492,6 +517,7 @@ run_batch(Run *run)
 				  check_hint(job));
 	trouble.row_hint = row_hint;
 	role_pin_formats();
+	progress_phase(PHASE_READING);
 	more = read_batch(run);
 	trouble_end(&trouble);
 	if (run->stage->nrows > 0 || run->stage->nrejected > 0 || run->is_full)
@@ -499,6 +525,7 @@ run_batch(Run *run)
 		trouble_begin(&trouble, psprintf("It came up while rows were written to target %s.", job->target_name),
 					  check_hint(job));
 		trouble.row_hint = row_hint;
+		progress_phase(PHASE_WRITING);
 		apply_batch(run);
 		trouble_end(&trouble);
 		settle_rejects(run);
@@ -510,10 +537,12 @@ run_batch(Run *run)
 	if (run->retry)
 		retry_settle(run->retry, job, run->shape);
 	stage_end_batch(run->stage);
+	progress_phase(PHASE_DELETING);
 	if (!more && run->piece == NULL && run->retry == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);
 	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
 		prune_target(run);
+	progress_phase(PHASE_FINISHING);
 	if (!more)
 		run_user_sql(job, "post_sql", job->options->post_sql);
 	/* whatever the owner's SQL has set */

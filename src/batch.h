@@ -13,6 +13,7 @@
 #include "horizon.h"
 #include "job.h"
 #include "new_heap.h"
+#include "progress.h"
 #include "query.h"
 #include "reject.h"
 #include "retry.h"
@@ -39,12 +40,19 @@ typedef struct Run
 	bool		in_batches;		/* commits after each batch */
 	void		(*commit) (void);	/* how, and begins the next transaction */
 	bool		is_locked;		/* holds the job's lock */
+	Progress   *progress;		/* what others see of it; NULL before it begins */
 	MemoryContext context;		/* outlives the commits */
 
 	RunRecord  *record;
 	ApplyCounts committed;		/* the counts as of the last commit, likewise below */
 	int64		committed_read;
 	int			committed_batches;
+
+	/* what the session was told of, and when */
+	ApplyCounts told;
+	int64		told_read;
+	int			told_batches;
+	TimestampTz told_at;
 
 	Source	   *source;
 	Shape	   *shape;
@@ -72,7 +80,7 @@ extern bool run_batch(Run *run);
 /* begins to act as the job's owner, with the settings that the job's options make */
 extern void batch_enter_owner(const Job *job, RoleBracket *bracket);
 
-/* tells of a batch by a NOTICE, once it is committed and before it counts as such */
-extern void run_report_batch(const Run *run, bool is_last);
+/* tells of a batch that is committed by a NOTICE, and of many small ones by one now and then */
+extern void run_report_batch(Run *run, bool is_last);
 
 #endif							/* INCLOAD_BATCH_H */

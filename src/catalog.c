@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
@@ -15,6 +16,7 @@
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -416,6 +418,45 @@ has_row(const char *table, const char *index, int64 job_id)
 	return found;
 }
 
+void
+catalog_scan(const char *table, const char *index, int64 job_id, const char *const *columns, int ncolumns,
+			 CatalogVisitor visit, void *arg)
+{
+	Relation	rel = table_open(own_relation(table), AccessShareLock);
+	Relation	index_rel = index_open(own_relation(index), AccessShareLock);
+	TupleDesc	desc = RelationGetDescr(rel);
+	AttrNumber *numbers = palloc(sizeof(AttrNumber) * ncolumns);
+	Datum	   *values = palloc(sizeof(Datum) * ncolumns);
+	bool	   *nulls = palloc(sizeof(bool) * ncolumns);
+	Datum	   *all = palloc(sizeof(Datum) * desc->natts);
+	bool	   *all_nulls = palloc(sizeof(bool) * desc->natts);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		goes_on = true;
+
+	for (int i = 0; i < ncolumns; i++)
+		numbers[i] = get_attnum(RelationGetRelid(rel), columns[i]);
+	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), "job_id"), BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
+	PushActiveSnapshot(GetTransactionSnapshot());
+	scan = systable_beginscan_ordered(rel, index_rel, GetActiveSnapshot(), 1, &key);
+	while (goes_on && HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
+	{
+		CHECK_FOR_INTERRUPTS();
+		heap_deform_tuple(tuple, desc, all, all_nulls);
+		for (int i = 0; i < ncolumns; i++)
+		{
+			values[i] = all[numbers[i] - 1];
+			nulls[i] = all_nulls[numbers[i] - 1];
+		}
+		goes_on = visit(values, nulls, arg);
+	}
+	systable_endscan_ordered(scan);
+	PopActiveSnapshot();
+	index_close(index_rel, AccessShareLock);
+	table_close(rel, AccessShareLock);
+}
+
 bool
 catalog_has_running(int64 job_id)
 {
@@ -427,6 +468,22 @@ bool
 catalog_has_rejects(int64 job_id)
 {
 	return has_row("reject_store", "reject_store_job_idx", job_id);
+}
+
+bool
+catalog_has_alerts(int64 job_id)
+{
+	return has_row("alert_store", "alert_store_job_idx", job_id);
+}
+
+bool
+catalog_has_channels(void)
+{
+	Relation	rel = table_open(own_relation("channel_store"), AccessShareLock);
+	bool		found = RelationGetNumberOfBlocks(rel) > 0;
+
+	table_close(rel, AccessShareLock);
+	return found;
 }
 
 bool

@@ -115,6 +115,22 @@ extern bool catalog_has_running(int64 job_id);
 /* likewise: has the job rows that were put aside? */
 extern bool catalog_has_rejects(int64 job_id);
 
+/* takes the columns that were asked for; false ends the scan */
+typedef bool (*CatalogVisitor) (const Datum *values, const bool *nulls, void *arg);
+
+/*
+ * The rows of a job in a table whose index has job_id and then a number, the newest first. For
+ * reading many of them: nothing is planned, and nothing is copied.
+ */
+extern void catalog_scan(const char *table, const char *index, int64 job_id, const char *const *columns, int ncolumns,
+						 CatalogVisitor visit, void *arg);
+
+/* likewise: has it a trouble that lasts (outbox.c)? */
+extern bool catalog_has_alerts(int64 job_id);
+
+/* are there channels, or were there once? */
+extern bool catalog_has_channels(void);
+
 /*
  * Has a run of the job succeeded in this very database? History goes where a database's files
  * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.

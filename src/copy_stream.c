@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "copy_stream.h"
+#include "progress.h"
 #include "reject.h"
 #include "text_row.h"
 
@@ -65,6 +66,7 @@ take_piece(CopyStream *self, int length)
 	{
 		self->piece_left = length;
 		self->bytes += length;
+		progress_bytes(length);
 	}
 }
 

@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "drift.h"
 #include "job.h"
+#include "job_change.h"
 #include "job_trial.h"
 #include "names.h"
 #include "reconcile_agenda.h"
@@ -194,7 +195,8 @@ incload_create_job(PG_FUNCTION_ARGS)
 		reconcile_agenda_enter(job);
 	catalog_event(job, "job_created", psprintf("job %s loads %s into %s, strategy %s", job->name,
 											   job->source_name, job->target_name,
-											   strategy_name(job->strategy)), NULL);
+											   strategy_name(job->strategy)),
+				  job_change_details(NULL, job_definition(job->id)));
 	PG_RETURN_DATUM(catalog_job_row(job->id));
 }
 
@@ -297,6 +299,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	char	   *name = required_arg(fcinfo, 0, "job");
 	Job		   *old;
 	Job		   *job;
+	char	   *definition;
 
 	job_refuse_in_recovery("incload_alter_job()");
 	old = job_load(name);
@@ -330,6 +333,7 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	job->is_new = !PG_ARGISNULL(1) || !PG_ARGISNULL(2);
 	require_runnable(job);
 	job_try_out(job, true, true);
+	definition = job_definition(job->id);
 	catalog_update_job(job);
 	note_columns(old, job);
 	agenda_require_order(job);
@@ -350,7 +354,8 @@ incload_alter_job(PG_FUNCTION_ARGS)
 	else
 		replay_tell(old, job);
 	catalog_event(job, "job_altered", psprintf("job %s was changed", job->name),
-				  changes_reading(old, job) ? "{\"reset\": true}" : NULL);
+				  job_change_difference(definition, job_definition(job->id),
+										changes_reading(old, job) ? "{\"reset\": true}" : "{}"));
 	PG_RETURN_DATUM(catalog_job_row(job->id));
 }
 
@@ -367,7 +372,8 @@ set_enabled(FunctionCallInfo fcinfo, bool enabled)
 		if (enabled)
 			agenda_forgive(job->id);
 		catalog_event(job, enabled ? "job_resumed" : "job_paused",
-					  psprintf("job %s was %s", job->name, enabled ? "resumed" : "paused"), NULL);
+					  psprintf("job %s was %s", job->name, enabled ? "resumed" : "paused"),
+					  enabled ? "{\"from\": \"paused\", \"to\": \"enabled\"}" : "{\"from\": \"enabled\", \"to\": \"paused\"}");
 	}
 	return catalog_job_row(job->id);
 }
@@ -407,7 +413,8 @@ incload_drop_job(PG_FUNCTION_ARGS)
 	job_refuse_in_recovery("incload_drop_job()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	run_lock_to_change(job);
-	catalog_event(job, "job_dropped", psprintf("job %s was dropped", job->name), NULL);
+	catalog_event(job, "job_dropped", psprintf("job %s was dropped", job->name),
+				  job_change_details(job_definition(job->id), NULL));
 	catalog_delete_job(job->id);
 	PG_RETURN_VOID();
 }

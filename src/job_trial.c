@@ -25,6 +25,7 @@
 #include "reconcile_agenda.h"
 #include "role.h"
 #include "shape.h"
+#include "slo.h"
 #include "source.h"
 #include "suggest.h"
 #include "target.h"
@@ -164,6 +165,7 @@ check_combination(const Job *job)
 	check_keyless(job);
 	deletes_check_options(job);
 	reconcile_agenda_check(job);
+	slo_check(job);
 	if (job->options->watermark_fallback && job->options->null_watermark != NULL_WATERMARK_DEFAULT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

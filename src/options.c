@@ -128,6 +128,10 @@ static const OptionRule rules[] = {
 	"how long after the first such failure; twice as long after each further one, up to 15 minutes"},
 	{"pause_after", OPTION_TIMES, PLACE(pause_after), {0}, 10, "10",
 	"failures in a row by lasting faults after which a scheduled job pauses itself; 0 for never"},
+	{"freshness_slo", OPTION_DURATION, PLACE(freshness_slo), {0}, 0, "none",
+	"objective: the target is to be no older than this; a job whose target is older is late"},
+	{"success_slo", OPTION_FRACTION, PLACE(success_slo), {0}, 0, "none; 0.99 of the time with freshness_slo",
+	"objective: the part of the runs that are to succeed, and of the time in which the target is to be as fresh as freshness_slo says"},
 };
 
 static const char *const form_names[] = {

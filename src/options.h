@@ -132,6 +132,8 @@ typedef struct JobOptions
 	int64		retry_delay;	/* milliseconds */
 	int64		reject_limit;	/* rows, 0 for none */
 	int64		pause_after;	/* failures in a row */
+	int64		freshness_slo;	/* milliseconds, 0 for none */
+	double		success_slo;	/* 0 for none */
 } JobOptions;
 
 /*

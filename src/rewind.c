@@ -44,13 +44,15 @@ incload_accept_source(PG_FUNCTION_ARGS)
 {
 	Job		   *job;
 	CheckpointRow *row;
-	char	   *details;
+	const char *epoch;
+	const char *from;
 
 	job_refuse_in_recovery("incload_accept_source()");
 	job = job_load(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	run_lock_to_change(job);
 	row = catalog_read_checkpoint(job->id, true);
-	details = catalog_details(1, (const char *const[]) {"epoch", row->epoch ? row->epoch : ""});
+	epoch = row->epoch ? row->epoch : "";
+	from = row->bound ? row->bound : "";
 	row->epoch = NULL;
 	/* by now, ids that are reused may have come as far as before: only the stop tells */
 	if (job->key != NIL && catalog_lasting_stop(job->id))
@@ -63,7 +65,7 @@ incload_accept_source(PG_FUNCTION_ARGS)
 	catalog_forget_tombstones(job->id);
 	drift_forget(job->id);
 	catalog_event(job, "source_accepted", psprintf("job %s goes on with the source as it is", job->name),
-				  details);
+				  catalog_details(3, (const char *const[]) {"epoch", epoch, "from", from, "to", row->bound ? row->bound : ""}));
 	PG_RETURN_DATUM(catalog_job_row(job->id));
 }
 

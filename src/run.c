@@ -36,6 +36,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "history.h"
+#include "progress.h"
 #include "role.h"
 #include "run.h"
 #include "run_core.h"
@@ -231,6 +232,7 @@ run_to_end(Run *run)
 		run->committed = run->record->counts;
 		run->committed_read = run->record->rows_read;
 		run->committed_batches = run->record->batches;
+		progress_batches(run->committed_batches);
 		MemoryContextReset(batch_context);
 	} while (more);
 	MemoryContextSwitchTo(run->context);
@@ -313,6 +315,8 @@ run_begin_inside(Run *run)
 {
 	run->outer = innermost;
 	innermost = run;
+	if (run->progress == NULL)
+		run->progress = progress_begin(run->job, run->record->run_id, run->record->kind);
 }
 
 /*
@@ -347,6 +351,9 @@ void
 run_end(Run *run, TimestampTz timeout)
 {
 	stop_timeout(run->job, timeout);
+	if (run->progress)
+		progress_end(run->progress);
+	run->progress = NULL;
 	if (!run->is_locked)
 		return;
 	innermost = run->outer;

@@ -29,6 +29,7 @@
 #include "compat.h"
 #include "kept_plan.h"
 #include "names.h"
+#include "progress.h"
 #include "reject.h"
 #include "source.h"
 #include "text_row.h"
@@ -184,6 +185,7 @@ take_row(RelationSource *self, Stage *stage, TupleTableSlot *slot)
 {
 	ExprContext *econtext = GetPerTupleExprContext(self->estate);
 	MemoryContext old;
+	Size		size;
 	bool		taken;
 
 	if (self->convert)
@@ -193,8 +195,9 @@ take_row(RelationSource *self, Stage *stage, TupleTableSlot *slot)
 	}
 	slot_getallattrs(slot);
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-	self->base.bytes_read += heap_compute_data_size(self->shape->desc, slot->tts_values,
-													slot->tts_isnull);
+	size = heap_compute_data_size(self->shape->desc, slot->tts_values, slot->tts_isnull);
+	self->base.bytes_read += size;
+	progress_bytes(size);
 	taken = stage_put(stage, slot->tts_values, slot->tts_isnull);
 	MemoryContextSwitchTo(old);
 	return taken;

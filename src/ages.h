@@ -1,0 +1,29 @@
+/*
+ * ages.h
+ *		How old something was over time, where it gets older as time goes by.
+ */
+#ifndef INCLOAD_AGES_H
+#define INCLOAD_AGES_H
+
+#include "postgres.h"
+
+/* Stretch: a time in which an age has grown from low to high, as fast as the clock; microseconds */
+typedef struct Stretch
+{
+	int64		low;
+	int64		high;
+} Stretch;
+
+/* how long all of them took */
+extern int64 ages_time(const Stretch *stretches, int n);
+
+/* of that, how long the age was above a limit */
+extern int64 ages_above(const Stretch *stretches, int n, int64 limit);
+
+/*
+ * The smallest age that was not exceeded for so many thousandths of the time, to the
+ * microsecond: of a piecewise linear function, that is arithmetic. There has to be a stretch.
+ */
+extern int64 ages_percentile(const Stretch *stretches, int n, int thousandths);
+
+#endif							/* INCLOAD_AGES_H */
