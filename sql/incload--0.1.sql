@@ -701,7 +701,7 @@ WITH locked AS MATERIALIZED (
            date_part('epoch', e.finished_at - e.started_at) AS last_duration,
            j.job_id IN (SELECT l.job_id FROM locked l) AS is_running,
            date_part('epoch', (j.options->>'freshness_slo')::interval) AS freshness_objective,
-           (j.options->>'success_slo')::float8 AS success_objective,
+           (j.options->>'success_slo')::float8 AS success_objective, g.budget_left,
            CASE WHEN p.at > coalesce(s.finished_at, '-infinity') THEN p.code END AS page,
            coalesce(t.rows_read, 0) AS rows_read, coalesce(t.rows_inserted, 0) AS rows_inserted, coalesce(t.rows_updated, 0) AS rows_updated,
            coalesce(t.rows_unchanged, 0) AS rows_unchanged, coalesce(t.rows_deleted, 0) AS rows_deleted, coalesce(t.rows_superseded, 0) AS rows_superseded,
@@ -714,6 +714,7 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN (SELECT r.job_id, count(*) AS n FROM incload.reject_store r GROUP BY r.job_id) r USING (job_id)
     LEFT JOIN incload.checkpoint_store c USING (job_id)
     LEFT JOIN incload.schedule_store a USING (job_id)
+    LEFT JOIN incload.slo_store g USING (job_id)
     LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
                        WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
                        ORDER BY u.run_id DESC LIMIT 1) s ON true
@@ -765,6 +766,8 @@ UNION ALL SELECT 'incload_job_freshness_objective_seconds', j.labels, j.freshnes
        'How fresh the target is to be: the option freshness_slo.' FROM job j WHERE j.freshness_objective IS NOT NULL
 UNION ALL SELECT 'incload_job_success_objective_ratio', j.labels, j.success_objective, 'gauge',
        'The part of runs that is to succeed: the option success_slo.' FROM job j WHERE j.success_objective IS NOT NULL
+UNION ALL SELECT 'incload_job_error_budget_left_ratio', j.labels, j.budget_left, 'gauge',
+       'The part of the error budget of 30 days that is left, as a scheduler has computed it last.' FROM job j WHERE j.budget_left IS NOT NULL
 UNION ALL SELECT 'incload_page_open', j.labels || jsonb_build_object('code', j.page), 1::float8, 'gauge',
        'There was a page, by its code, and no successful run since; absent otherwise.' FROM job j WHERE j.page IS NOT NULL
 UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "succeeded"}', j.runs_succeeded, 'counter',

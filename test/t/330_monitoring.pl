@@ -151,7 +151,7 @@ ok($target->poll_query_until('postgres', q{SELECT incload.runbook('x') = 'https:
 note 'dashboards';
 my %known = map { $_ => 1 } split(/\n/, $target->safe_psql('postgres', q{SELECT DISTINCT name FROM incload.metrics}));
 # these are there once something has happened
-$known{$_} = 1 foreach qw(incload_page_open incload_job_next_run_timestamp_seconds incload_backfill_windows incload_job_freshness_objective_seconds incload_job_success_objective_ratio);
+$known{$_} = 1 foreach qw(incload_page_open incload_job_next_run_timestamp_seconds incload_backfill_windows incload_job_freshness_objective_seconds incload_job_success_objective_ratio incload_job_error_budget_left_ratio);
 my $definition = $target->safe_psql('postgres', q{SELECT pg_get_viewdef('incload.metrics')});
 like($definition, qr/'$_'/, "the view has $_") foreach sort keys %known;
 my $rules = slurp_file('monitoring/incload_rules.yml');
