@@ -199,7 +199,7 @@ CREATE TABLE incload.reconcile_store (
     rows_missing     bigint NOT NULL,
     rows_extra       bigint NOT NULL,
     rows_changed     bigint NOT NULL,
-    rows_duplicate   bigint NOT NULL,
+    rows_duplicate   bigint NOT NULL DEFAULT 0,
     rows_conflicting bigint NOT NULL,
     rows_repaired    bigint NOT NULL
 );

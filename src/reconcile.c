@@ -372,9 +372,6 @@ write_report(Reconciliation *self)
 				 errdetail(INT64_FORMAT " of the rows that were read have the key of another one.", judge->superseded),
 				 errhint("The one that is read last counts: a run and a comparison may take different ones. Choose a key that identifies a row.")));
 	rejects_report(judge->rejects);
-	if (comparison.repaired > 0)
-		catalog_event(record->job, "target_repaired", psprintf("rows of the target of job %s were mended: %s", record->job->name, message),
-					  psprintf("{\"run_id\": " INT64_FORMAT "}", record->run_id));
 	if (unsettled > 0 || self->differing > 0)
 		catalog_ticket(record->job, record->run_id, "reconcile_mismatch",
 					   psprintf("source and target of job %s differ: %s", record->job->name, message));
