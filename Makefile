@@ -38,6 +38,11 @@ PG_CFLAGS = -Wall -Wextra -Wshadow=compatible-local $(WERROR) \
 	-Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 SHLIB_LINK_INTERNAL = $(libpq)
 
+# libcurl, for alerts: headers and libraries where it says they are
+CURL_CONFIG ?= curl-config
+PG_CPPFLAGS += $(shell $(CURL_CONFIG) --cflags 2>/dev/null)
+SHLIB_LINK = $(or $(shell $(CURL_CONFIG) --libs 2>/dev/null),-lcurl)
+
 # No bitcode: it would need clang, and nothing here is worth inlining by the JIT.
 override with_llvm = no
 

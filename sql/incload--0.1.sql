@@ -1021,3 +1021,187 @@ BEGIN ATOMIC
           GROUP BY m.name, m.help, m.type) f;
 END;
 COMMENT ON FUNCTION incload_metrics_text() IS 'incload.metrics in the text format of Prometheus, for a textfile collector or a gateway';
+
+/*
+ * Alerts. What is to be told is put into the outbox by triggers, in the
+ * transaction that makes it, whoever writes it; the scheduler delivers. There
+ * are no foreign keys here: a run must not wait for whoever drops a channel.
+ */
+CREATE SEQUENCE incload.channel_id_seq;
+COMMENT ON SEQUENCE incload.channel_id_seq IS 'incload: numbers channels';
+CREATE TABLE incload.channel_store (
+    channel_id   bigint PRIMARY KEY DEFAULT nextval('incload.channel_id_seq'),
+    channel      text COLLATE "C" NOT NULL UNIQUE,
+    url          text NOT NULL,
+    origin       text NOT NULL,
+    format       text NOT NULL CHECK (format IN ('alertmanager', 'webhook', 'slack', 'pagerduty')),
+    min_severity text NOT NULL CHECK (min_severity IN ('page', 'ticket', 'info')),
+    options      jsonb NOT NULL DEFAULT '{}',
+    secrets      jsonb NOT NULL DEFAULT '{}',
+    created_by   name NOT NULL DEFAULT session_user,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.channel_store IS 'incload: where events are sent, with what is secret about it; read it through incload.channel';
+COMMENT ON COLUMN incload.channel_store.url IS 'all of it; as a rule its path, or a password in it, is secret';
+COMMENT ON COLUMN incload.channel_store.origin IS 'scheme, host and port of url, which may be shown';
+COMMENT ON COLUMN incload.channel_store.secrets IS 'options that nobody is shown';
+
+CREATE TABLE incload.silence_store (
+    silence_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id     bigint,
+    ends_at    timestamptz NOT NULL,
+    reason     text,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.silence_store IS 'incload: jobs about which nobody is told for a time; read it through incload.silence';
+COMMENT ON COLUMN incload.silence_store.job_id IS 'NULL: all jobs';
+
+CREATE TABLE incload.alert_store (
+    event_id   bigint PRIMARY KEY,
+    job_id     bigint NOT NULL,
+    code       text NOT NULL,
+    cause      text,
+    group_key  text NOT NULL,
+    ended_by   text NOT NULL CHECK (ended_by IN ('run', 'reconcile')),
+    since      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX alert_store_job_idx ON incload.alert_store (job_id);
+COMMENT ON TABLE incload.alert_store IS 'incload: troubles that last, by the event that told of each; a row goes when its trouble is over';
+COMMENT ON COLUMN incload.alert_store.cause IS 'SQLSTATE of the failure';
+COMMENT ON COLUMN incload.alert_store.group_key IS 'troubles with the same one have the same cause, and are told together';
+COMMENT ON COLUMN incload.alert_store.ended_by IS 'what ends it: a run of the job that succeeds, or a comparison that finds no difference';
+
+CREATE TABLE incload.outbox_store (
+    outbox_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    channel_id  bigint NOT NULL,
+    event_id    bigint NOT NULL,
+    alert_id    bigint,
+    job_id      bigint,
+    kind        text NOT NULL CHECK (kind IN ('firing', 'resolved', 'notice', 'test')),
+    group_key   text NOT NULL,
+    state       text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'silenced', 'failed')),
+    delivery_id bigint,
+    attempts    integer NOT NULL DEFAULT 0,
+    next_try    timestamptz NOT NULL,
+    last_error  text,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at timestamptz
+);
+-- what is pending is asked for all the time, and is mostly nothing
+CREATE INDEX outbox_store_pending_idx ON incload.outbox_store (channel_id, next_try) WHERE state = 'pending';
+CREATE INDEX outbox_store_group_idx ON incload.outbox_store (channel_id, group_key, finished_at);
+CREATE INDEX outbox_store_alert_idx ON incload.outbox_store (alert_id);
+COMMENT ON TABLE incload.outbox_store IS 'incload: what is to be told by which channel, and what became of it; read it through incload.outbox';
+COMMENT ON COLUMN incload.outbox_store.alert_id IS 'event_id of the trouble that begins or ends with it; NULL for what is told once';
+COMMENT ON COLUMN incload.outbox_store.delivery_id IS 'rows that are delivered together; it makes the idempotency key';
+
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_store', '');
+
+CREATE FUNCTION incload.event_made() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_event_made';
+COMMENT ON FUNCTION incload.event_made() IS 'incload: puts an event into the outbox';
+REVOKE ALL ON FUNCTION incload.event_made() FROM PUBLIC;
+CREATE TRIGGER event_made AFTER INSERT ON incload.event_store
+    FOR EACH ROW EXECUTE FUNCTION incload.event_made();
+ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER event_made;
+COMMENT ON TRIGGER event_made ON incload.event_store IS 'incload: puts an event into the outbox';
+
+CREATE FUNCTION incload.run_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_run_ended';
+COMMENT ON FUNCTION incload.run_ended() IS 'incload: the events of a job that fails, and of one that runs again';
+REVOKE ALL ON FUNCTION incload.run_ended() FROM PUBLIC;
+CREATE TRIGGER run_ended AFTER INSERT OR UPDATE OF status ON incload.run_store
+    FOR EACH ROW WHEN (NEW.status IN ('succeeded', 'failed') AND NEW.kind IN ('incremental', 'full'))
+    EXECUTE FUNCTION incload.run_ended();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER run_ended;
+COMMENT ON TRIGGER run_ended ON incload.run_store IS 'incload: the events of a job that fails, and of one that runs again';
+
+CREATE FUNCTION incload.comparison_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_comparison_ended';
+COMMENT ON FUNCTION incload.comparison_ended() IS 'incload: the event of a comparison that finds no difference any more';
+REVOKE ALL ON FUNCTION incload.comparison_ended() FROM PUBLIC;
+CREATE TRIGGER comparison_ended AFTER INSERT ON incload.reconcile_store
+    FOR EACH ROW WHEN (CASE NEW.mode WHEN 'count' THEN NEW.ranges_differing
+        ELSE NEW.rows_missing + NEW.rows_extra + NEW.rows_changed - NEW.rows_repaired END <= 0)
+    EXECUTE FUNCTION incload.comparison_ended();
+ALTER TABLE incload.reconcile_store ENABLE ALWAYS TRIGGER comparison_ended;
+COMMENT ON TRIGGER comparison_ended ON incload.reconcile_store IS 'incload: the event of a comparison that finds no difference any more';
+
+/*
+ * Channels, and what became of what they were to tell. incload.channel is for
+ * those who are granted it.
+ */
+CREATE VIEW incload.channel WITH (security_barrier) AS
+SELECT c.channel_id, c.channel, c.origin, c.format, c.min_severity, c.options,
+       ARRAY(SELECT k.name FROM pg_catalog.jsonb_object_keys(c.secrets) k (name) ORDER BY k.name) AS secrets,
+       c.created_by, c.created_at
+FROM incload.channel_store c;
+COMMENT ON VIEW incload.channel IS 'where events are sent';
+COMMENT ON COLUMN incload.channel.origin IS 'scheme, host and port of its URL; the rest of it may be secret';
+COMMENT ON COLUMN incload.channel.secrets IS 'the names of options whose values are not shown';
+
+CREATE VIEW incload.silence WITH (security_barrier) AS
+SELECT s.silence_id, j.job, s.ends_at, s.ends_at > clock_timestamp() AS active, s.reason, s.created_by, s.created_at
+FROM incload.silence_store s
+LEFT JOIN incload.job_store j USING (job_id)
+WHERE s.job_id IS NULL
+   OR j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.silence IS 'jobs about which nobody is told for a time';
+COMMENT ON COLUMN incload.silence.job IS 'NULL: all jobs';
+
+CREATE VIEW incload.outbox WITH (security_barrier) AS
+SELECT o.outbox_id, c.channel, o.kind, e.job, e.severity, e.code, o.group_key, o.state, o.attempts,
+       CASE WHEN o.state = 'pending' THEN o.next_try END AS next_try, o.last_error, o.delivery_id,
+       o.event_id, o.alert_id, o.created_at, o.finished_at
+FROM incload.outbox_store o
+JOIN incload.channel_store c USING (channel_id)
+JOIN incload.event_store e USING (event_id)
+WHERE e.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.outbox IS 'what is to be told by which channel, and what became of it';
+COMMENT ON COLUMN incload.outbox.kind IS 'firing: a trouble has begun; resolved: it is over; notice: what is told once; test';
+COMMENT ON COLUMN incload.outbox.state IS 'pending, delivered, silenced, or failed: given up';
+COMMENT ON COLUMN incload.outbox.next_try IS 'not before then; a silence, or an earlier delivery about the same cause, may hold it longer';
+COMMENT ON COLUMN incload.outbox.delivery_id IS 'rows with the same one are one message, with one idempotency key';
+
+GRANT SELECT ON incload.silence, incload.outbox TO PUBLIC;
+
+CREATE FUNCTION incload_add_channel(name text, url text, format text DEFAULT 'webhook',
+    min_severity text DEFAULT 'ticket', options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_add_channel';
+COMMENT ON FUNCTION incload_add_channel(text, text, text, text, jsonb) IS
+'send events from min_severity on to a URL, as alertmanager, webhook, slack or pagerduty expects them';
+REVOKE ALL ON FUNCTION incload_add_channel(text, text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_alter_channel(name text, url text DEFAULT NULL,
+    min_severity text DEFAULT NULL, options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_alter_channel';
+COMMENT ON FUNCTION incload_alter_channel(text, text, text, jsonb) IS
+'change a channel; options are merged into those it has, and an option set to null goes back to its default';
+REVOKE ALL ON FUNCTION incload_alter_channel(text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_drop_channel(name text)
+RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_drop_channel';
+COMMENT ON FUNCTION incload_drop_channel(text) IS 'drop a channel, and what it has not delivered';
+REVOKE ALL ON FUNCTION incload_drop_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_test_channel(name text)
+RETURNS bigint LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_test_channel';
+COMMENT ON FUNCTION incload_test_channel(text) IS
+'have the scheduler send a test event once this transaction commits; returns the outbox_id under which incload.outbox says what became of it';
+REVOKE ALL ON FUNCTION incload_test_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_silence(job text, duration interval, reason text DEFAULT NULL)
+RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_silence';
+COMMENT ON FUNCTION incload_silence(text, interval, text) IS
+'tell nobody about a job (NULL: any job) for that time, counted from now; 0 ends it; returns when it ends';

@@ -320,5 +320,9 @@ history_prune(int64 minutes, int limit)
 							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	return pruned + catalog_query("DELETE FROM incload.event_store WHERE event_id IN (SELECT e.event_id"
 								  " FROM incload.event_store e WHERE e.at < now() - $1::bigint * interval '1 minute'"
+								  /* what is still to be told, or to be told to be over, stays */
+								  " AND NOT EXISTS (SELECT FROM incload.alert_store a WHERE a.event_id = e.event_id)"
+								  " AND NOT EXISTS (SELECT FROM incload.outbox_store o WHERE o.state = 'pending'"
+								  "  AND e.event_id IN (o.event_id, o.alert_id))"
 								  " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 }
