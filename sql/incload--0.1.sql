@@ -1121,17 +1121,6 @@ CREATE TRIGGER run_ended AFTER INSERT OR UPDATE OF status ON incload.run_store
 ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER run_ended;
 COMMENT ON TRIGGER run_ended ON incload.run_store IS 'incload: the events of a job that fails, and of one that runs again';
 
-CREATE FUNCTION incload.comparison_ended() RETURNS trigger LANGUAGE C
-AS 'MODULE_PATHNAME', 'incload_comparison_ended';
-COMMENT ON FUNCTION incload.comparison_ended() IS 'incload: the event of a comparison that finds no difference any more';
-REVOKE ALL ON FUNCTION incload.comparison_ended() FROM PUBLIC;
-CREATE TRIGGER comparison_ended AFTER INSERT ON incload.reconcile_store
-    FOR EACH ROW WHEN (CASE NEW.mode WHEN 'count' THEN NEW.ranges_differing
-        ELSE NEW.rows_missing + NEW.rows_extra + NEW.rows_changed + NEW.rows_duplicate - NEW.rows_repaired END <= 0)
-    EXECUTE FUNCTION incload.comparison_ended();
-ALTER TABLE incload.reconcile_store ENABLE ALWAYS TRIGGER comparison_ended;
-COMMENT ON TRIGGER comparison_ended ON incload.reconcile_store IS 'incload: the event of a comparison that finds no difference any more';
-
 /*
  * Channels, and what became of what they were to tell. incload.channel is for
  * those who are granted it.

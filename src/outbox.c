@@ -17,6 +17,7 @@
 
 #include "catalog.h"
 #include "fault.h"
+#include "outbox.h"
 #include "role.h"
 
 /* Lasting: an event whose trouble has an end, and what that is */
@@ -131,14 +132,10 @@ incload_event_made(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* the event that a job's troubles are over, and what follows from it */
+/* the event that a job's troubles are over, and what follows from it; $1 to $6 as below */
 static void
-recover(TriggerData *data, const char *ended_by, const char *code)
+recover(const char *const *params)
 {
-	const char *params[6] = {
-		new_value(data, "job_id"), new_value(data, "job"), new_value(data, "owner"),
-		new_value(data, "run_id"), code, ended_by
-	};
 	TextRows   *rows;
 
 	if (!catalog_has_alerts(strtoll(params[0], NULL, 10)))
@@ -152,7 +149,17 @@ recover(TriggerData *data, const char *ended_by, const char *code)
 						 " FROM incload.alert_store a WHERE a.job_id = $1::bigint AND a.ended_by = $6"
 						 " HAVING count(*) > 0 RETURNING event_id", 6, params);
 	if (rows->nrows > 0)
-		end_alerts(params[0], ended_by, rows->value[0][0]);
+		end_alerts(params[0], params[5], rows->value[0][0]);
+}
+
+void
+outbox_reconciled(const Job *job, int64 run_id)
+{
+	const char *params[6] = {
+		catalog_number(job->id), job->name, job->owner_name, catalog_number(run_id), "reconcile_recovered", "reconcile"
+	};
+
+	recover(params);
 }
 
 /* a run that failed, told once for each SQLSTATE until one succeeds; not one that will be retried */
@@ -189,23 +196,14 @@ Datum
 incload_run_ended(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = trigger_data(fcinfo);
+	const char *params[6] = {
+		new_value(data, "job_id"), new_value(data, "job"), new_value(data, "owner"), new_value(data, "run_id"),
+		"run_recovered", "run"
+	};
 
 	if (strcmp(new_value(data, "status"), "succeeded") == 0)
-		recover(data, "run", "run_recovered");
+		recover(params);
 	else
 		tell_failure(data);
-	return PointerGetDatum(NULL);
-}
-
-PG_FUNCTION_INFO_V1(incload_comparison_ended);
-
-/*
- * incload.comparison_ended()
- *		For a row of incload.reconcile_store that has no difference left.
- */
-Datum
-incload_comparison_ended(PG_FUNCTION_ARGS)
-{
-	recover(trigger_data(fcinfo), "reconcile", "reconcile_recovered");
 	return PointerGetDatum(NULL);
 }

@@ -25,6 +25,7 @@
 #include "compat.h"
 #include "horizon.h"
 #include "names.h"
+#include "outbox.h"
 #include "prune.h"
 #include "reconcile.h"
 #include "role.h"
@@ -375,6 +376,9 @@ write_report(Reconciliation *self)
 	if (unsettled > 0 || self->differing > 0)
 		catalog_ticket(record->job, record->run_id, "reconcile_mismatch",
 					   psprintf("source and target of job %s differ: %s", record->job->name, message));
+	/* found no more, or mended at once */
+	if (unsettled <= comparison.repaired && self->differing == 0)
+		outbox_reconciled(record->job, record->run_id);
 }
 
 /* who had the target mended, outside the owner's bracket, as it may be somebody else */
