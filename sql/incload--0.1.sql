@@ -474,14 +474,14 @@ COMMENT ON FUNCTION incload.unusual_volumes(bigint, timestamptz, timestamptz) IS
 CREATE VIEW incload.slo WITH (security_barrier) AS
 SELECT j.job, f.*
 FROM incload.job j
-LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '15 minutes'
+LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '1 hour'
      AND c.as_of >= coalesce(j.altered_at, j.created_at)
 CROSS JOIN LATERAL (SELECT k.* FROM unnest(c.figures) k
                     UNION ALL
                     SELECT o.* FROM incload.slo_of(j.job_id, clock_timestamp()) o WHERE c.job_id IS NULL) f;
 COMMENT ON VIEW incload.slo IS 'what each job has achieved in the last hour, day and 30 days, against its objectives: three rows a job';
 COMMENT ON COLUMN incload.slo.period IS 'the hour, the day or the 30 days before as_of; no longer than incload.run_retention';
-COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler each minute or so, else now';
+COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler, each minute or so for a job with an objective, else every ten minutes; without a scheduler, now';
 COMMENT ON COLUMN incload.slo.observed IS 'for how much of the period the freshness is known, by the history of runs';
 COMMENT ON COLUMN incload.slo.freshness_p50 IS 'for half of that time the target was no older than this; likewise p95 and p99';
 COMMENT ON COLUMN incload.slo.freshness_p95 IS 'for 95% of that time the target was no older than this';

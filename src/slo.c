@@ -329,13 +329,16 @@ fill_row(Row *row, const Periods *periods, const Interval *period, int64 length)
 	Findings	findings = past_findings(periods->job_id, record.from, record.to);
 	bool		is_observed = record.observed > 0;
 	static const int percentiles[] = {500, 950, 990};
+	int64		ages[lengthof(percentiles)] = {0};
+
+	if (is_observed)
+		ages_percentiles(record.stretches, record.nstretches, percentiles, lengthof(percentiles), ages);
 
 	set(row, SLO_PERIOD, true, IntervalPGetDatum(period));
 	set(row, SLO_AS_OF, true, TimestampTzGetDatum(periods->past->at));
 	set(row, SLO_OBSERVED, true, interval_datum(record.observed));
 	for (int i = 0; i < lengthof(percentiles); i++)
-		set(row, SLO_P50 + i, is_observed, is_observed
-			? interval_datum(ages_percentile(record.stretches, record.nstretches, percentiles[i])) : (Datum) 0);
+		set(row, SLO_P50 + i, is_observed, interval_datum(ages[i]));
 	set(row, SLO_FRESHNESS, objectives->freshness > 0, interval_datum(objectives->freshness));
 	set_fraction(row, SLO_FRESH, is_observed && objectives->freshness > 0,
 				 1 - (double) record.stale / Max(record.observed, 1));

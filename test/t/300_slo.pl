@@ -241,7 +241,7 @@ sub events
 # makes the scheduler compute a job's figures again, and waits for them
 sub sweep
 {
-	here("UPDATE incload.slo_store SET as_of = as_of - interval '2 minutes' WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising})");
+	here("UPDATE incload.slo_store SET as_of = as_of - interval '11 minutes' WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising})");
 	return $target->poll_query_until('postgres', "SELECT count(*) = 3 FROM incload.slo_store WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising}) AND as_of > now() - interval '1 minute'");
 }
 
