@@ -6,6 +6,7 @@
 #   make regress | isolation | tap | model      one part of it; T='name…' picks tests by name
 #   make torture           bench/torture: 20 seeds of two minutes, killing servers meanwhile
 #   make demo              two throw-away servers, one job, while pgbench writes
+#   make gameday           break a throw-away set-up on purpose, and see what to do about it
 #   make bench             speed, against psql's COPY and others; SIZE=small for a quick look
 #   make scheduler         bench/scheduler: what 10,000 jobs cost, and whether a scheduler grows
 #   make matrix            make test in clean roots of several Debian suites
@@ -36,6 +37,11 @@ PG_CPPFLAGS = -I$(libpq_srcdir)
 PG_CFLAGS = -Wall -Wextra -Wshadow=compatible-local $(WERROR) \
 	-Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 SHLIB_LINK_INTERNAL = $(libpq)
+
+# libcurl, for alerts: headers and libraries where it says they are
+CURL_CONFIG ?= curl-config
+PG_CPPFLAGS += $(shell $(CURL_CONFIG) --cflags 2>/dev/null)
+SHLIB_LINK = $(or $(shell $(CURL_CONFIG) --libs 2>/dev/null),-lcurl)
 
 # No bitcode: it would need clang, and nothing here is worth inlining by the JIT.
 override with_llvm = no
@@ -80,6 +86,9 @@ scheduler:
 demo:
 	@demo/run
 
+gameday:
+	@demo/gameday
+
 bench:
 	@bench/run
 
@@ -87,6 +96,6 @@ matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run demo/gameday bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
-.PHONY: all test regress isolation tap model torture scheduler demo bench matrix lint
+.PHONY: all test regress isolation tap model torture scheduler demo gameday bench matrix lint

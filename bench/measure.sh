@@ -46,6 +46,15 @@ compare() {
 	done
 }
 
+# seconds_of COMMAND…: how long it takes; what it says is in $scratch/said.
+seconds_of() {
+	local start end
+	start=${EPOCHREALTIME/./}
+	"$@" >"$scratch/said" 2>"$scratch/log/said.err" || die "$row: $1 failed"
+	end=${EPOCHREALTIME/./}
+	printf '%d.%06d' $(((end - start) / 1000000)) $(((end - start) % 1000000))
+}
+
 in_turn() { if (($1 % 2 == 0)); then say incload reference; else say reference incload; fi; }
 
 nothing() { :; }

@@ -54,7 +54,7 @@ push @{ $samples{ $_->[0] }{ $_->[1] } },
 my @rows = map { judge(@$_) } grep { keys %{ $samples{ measured($_->[0]) } || {} } == 2 } lines('rows.tsv');
 
 # the row whose samples this one is of
-sub measured { my ($name) = @_; return $name =~ s/-(?:updated|wal)$//r; }
+sub measured { my ($name) = @_; return $name =~ s/-(?:updated|wal|sent)$//r; }
 
 # what a row's samples come to
 sub judge

@@ -5,7 +5,7 @@
 
 # The rows in their order; those of one place stand together.
 all_rows=(first-load first-load-slow stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-5 delta-10
-	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x memory)
+	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x reconcile memory)
 shapes=(narrow wide megabyte composite uuid ten_indexes partitioned triggers)
 shape_rows=(first-load new-rows delta-1 delta-10 unchanged)
 peers=(pg_dump logical_replication dlt ingestr sling mimeo)
@@ -157,6 +157,34 @@ change_both() {
 }
 run_large() { to_large && run_job; }
 run_little() { to_little && run_job; }
+
+### reconcile
+
+# Each side has one process for it, as both are on one machine here: with parallel
+# workers, either side alone would have the other's processors, too.
+row_reconcile() {
+	local round side
+	base_place && empty_and_new_job && run_job >/dev/null
+	on_target -c "VACUUM (ANALYZE) ours.$table" -c "ALTER DATABASE $place SET max_parallel_workers_per_gather = 0"
+	on_source -c "ALTER DATABASE $place SET max_parallel_workers_per_gather = 0"
+	describe "$row" 1.3 ratio "reconcile of $place_rows equal rows by checksum, one process on each side" "the slower side's own checksum of the table, in one query"
+	describe "$row-sent" 0.1 mb "what the source sends for it, MB" 'none'
+	for ((round = 0; round <= rounds; round++)); do
+		for side in $(in_turn "$round"); do
+			if [[ $side == incload ]]; then
+				record incload "$round" "$(seconds_of reconcile)" "$(sent)" "$(tail -n 1 "$scratch/said")"
+			else
+				record reference "$round" "$(printf '%s\n' "$(seconds_of checksum on_source "$table")" "$(seconds_of checksum on_target "ours.$table")" |
+					sort -n | tail -n 1)" 0 "$(tail -n 1 "$scratch/said")"
+			fi
+		done
+	done
+	on_target -c "ALTER DATABASE $place RESET max_parallel_workers_per_gather"
+	on_source -c "ALTER DATABASE $place RESET max_parallel_workers_per_gather"
+}
+reconcile() { as_loader -At -c "SELECT count(*) || ' differences' FROM incload_reconcile('bench')"; }
+checksum() { $1 -At -c "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM $2 t"; }
+sent() { as_loader -At -c "SELECT bytes_read FROM incload.run WHERE job = 'bench' ORDER BY run_id DESC LIMIT 1"; }
 
 ### empty runs
 

@@ -141,6 +141,8 @@ CREATE TABLE incload.run_store (
 CREATE INDEX run_store_job_idx ON incload.run_store (job_id, run_id DESC);
 -- whether a run has died is asked by each run, and must not depend on how many there were
 CREATE INDEX run_store_running_idx ON incload.run_store (job_id) WHERE status = 'running';
+-- the last success is asked for each job at once, and may lie behind many failures
+CREATE INDEX run_store_success_idx ON incload.run_store (job_id, run_id DESC) WHERE status = 'succeeded' AND kind IN ('incremental', 'full');
 CREATE INDEX run_store_started_idx ON incload.run_store USING brin (started_at);
 CREATE INDEX run_store_failed_idx ON incload.run_store (finished_at) WHERE status = 'failed';
 COMMENT ON TABLE incload.run_store IS 'incload: the history of runs; read it through incload.run';
@@ -197,6 +199,7 @@ CREATE TABLE incload.reconcile_store (
     rows_missing     bigint NOT NULL,
     rows_extra       bigint NOT NULL,
     rows_changed     bigint NOT NULL,
+    rows_duplicate   bigint NOT NULL DEFAULT 0,
     rows_conflicting bigint NOT NULL,
     rows_repaired    bigint NOT NULL
 );
@@ -227,7 +230,8 @@ CREATE TYPE incload.slo_figures AS (
     backfill_bytes   bigint,
     comparisons      bigint,
     missing_rate     double precision,
-    extra_rate       double precision
+    extra_rate       double precision,
+    duplicate_rate   double precision
 );
 COMMENT ON TYPE incload.slo_figures IS 'incload: a row of incload.slo, but for the job';
 
@@ -255,7 +259,55 @@ CREATE TABLE incload.event_store (
     details     jsonb NOT NULL DEFAULT '{}'
 );
 CREATE INDEX event_store_job_idx ON incload.event_store (job_id, event_id DESC);
+CREATE INDEX event_store_page_idx ON incload.event_store (job_id, event_id DESC) WHERE severity = 'page';
 COMMENT ON TABLE incload.event_store IS 'incload: what an operator should know; read it through incload.event';
+
+CREATE FUNCTION incload.runbook(code text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+RETURN pg_catalog.rtrim(coalesce(pg_catalog.current_setting('incload.runbook_url', true), ''), '/')
+    || CASE WHEN coalesce(pg_catalog.current_setting('incload.runbook_url', true), '') = '' THEN '' ELSE '/' END
+    || 'docs/runbooks/' || code || '.md';
+COMMENT ON FUNCTION incload.runbook(text) IS 'the page that says what to do about an event or an alert: a path below the setting incload.runbook_url';
+
+-- counters that only go up; the history is pruned, and this is not. A job has one row, or several while transactions overlap.
+CREATE TABLE incload.tally_store (
+    tally_id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id             bigint NOT NULL,
+    rows_read          bigint NOT NULL DEFAULT 0,
+    rows_inserted      bigint NOT NULL DEFAULT 0,
+    rows_updated       bigint NOT NULL DEFAULT 0,
+    rows_unchanged     bigint NOT NULL DEFAULT 0,
+    rows_deleted       bigint NOT NULL DEFAULT 0,
+    rows_superseded    bigint NOT NULL DEFAULT 0,
+    rows_suppressed    bigint NOT NULL DEFAULT 0,
+    rows_rejected      bigint NOT NULL DEFAULT 0,
+    rows_pruned        bigint NOT NULL DEFAULT 0,
+    batches            bigint NOT NULL DEFAULT 0,
+    bytes_read         bigint NOT NULL DEFAULT 0,
+    runs_succeeded     bigint NOT NULL DEFAULT 0,
+    runs_failed        bigint NOT NULL DEFAULT 0,
+    runs_cancelled     bigint NOT NULL DEFAULT 0,
+    runs_skipped       bigint NOT NULL DEFAULT 0,
+    run_microseconds   bigint NOT NULL DEFAULT 0,
+    backfill_rows_read bigint NOT NULL DEFAULT 0,
+    pages              bigint NOT NULL DEFAULT 0,
+    tickets            bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+CREATE INDEX tally_store_job_idx ON incload.tally_store (job_id);
+COMMENT ON TABLE incload.tally_store IS 'incload: what runs and events of each job add up to; read it through incload.metrics';
+
+CREATE FUNCTION incload.tally_run() RETURNS trigger LANGUAGE C AS 'MODULE_PATHNAME', 'incload_tally_run';
+COMMENT ON FUNCTION incload.tally_run() IS 'incload: adds to incload.tally_store what the row of a run says more than before';
+CREATE FUNCTION incload.tally_event() RETURNS trigger LANGUAGE C AS 'MODULE_PATHNAME', 'incload_tally_event';
+COMMENT ON FUNCTION incload.tally_event() IS 'incload: adds a page or a ticket to incload.tally_store';
+REVOKE ALL ON FUNCTION incload.tally_run(), incload.tally_event() FROM PUBLIC;
+CREATE TRIGGER tally AFTER INSERT OR UPDATE ON incload.run_store
+    FOR EACH ROW EXECUTE FUNCTION incload.tally_run();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER tally;
+COMMENT ON TRIGGER tally ON incload.run_store IS 'incload: counters outlive the history';
+CREATE TRIGGER tally AFTER INSERT ON incload.event_store
+    FOR EACH ROW WHEN (NEW.severity <> 'info' AND NEW.job_id IS NOT NULL) EXECUTE FUNCTION incload.tally_event();
+ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER tally;
+COMMENT ON TRIGGER tally ON incload.event_store IS 'incload: counters outlive the history';
 
 SELECT pg_catalog.pg_extension_config_dump('incload.job_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('incload.run_id_seq', '');
@@ -343,7 +395,7 @@ COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in 
 
 CREATE VIEW incload.reconcile WITH (security_barrier) AS
 SELECT c.run_id, c.job, c.at, c.mode, c.source_rows, c.target_rows, c.rows_missing, c.rows_extra, c.rows_changed,
-       c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
+       c.rows_duplicate, c.rows_conflicting, c.rows_repaired, c.ranges, c.ranges_differing
 FROM incload.reconcile_store c
 WHERE c.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
@@ -353,18 +405,20 @@ COMMENT ON COLUMN incload.reconcile.source_rows IS 'rows of the source that the 
 COMMENT ON COLUMN incload.reconcile.rows_missing IS 'rows that the source has and the target has not';
 COMMENT ON COLUMN incload.reconcile.rows_extra IS 'rows that the target has and the source has not';
 COMMENT ON COLUMN incload.reconcile.rows_changed IS 'rows that both have, and that are not the same';
+COMMENT ON COLUMN incload.reconcile.rows_duplicate IS 'keys that the target has more than once';
 COMMENT ON COLUMN incload.reconcile.rows_conflicting IS 'of the changed ones, those that were not written at the source since the last run: they may have been changed at the target';
 COMMENT ON COLUMN incload.reconcile.rows_repaired IS 'rows that were inserted, updated and deleted at the target';
 COMMENT ON COLUMN incload.reconcile.ranges IS 'ranges of the key that were compared by checksum or by count';
 COMMENT ON COLUMN incload.reconcile.ranges_differing IS 'by mode count, those whose counts differ';
 
 CREATE VIEW incload.event WITH (security_barrier) AS
-SELECT e.event_id, e.at, e.job, e.run_id, e.severity, e.code, e.message, e.details
+SELECT e.event_id, e.at, e.job, e.run_id, e.severity, e.code, e.message, e.details, incload.runbook(e.code) AS runbook
 FROM incload.event_store e
 WHERE e.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
                   WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.event IS 'what an operator should know: jobs created, altered, paused, dropped, refreshed';
+COMMENT ON COLUMN incload.event.runbook IS 'the page that says what to do about it, below the setting incload.runbook_url';
 
 /*
  * A job's run holds an advisory lock of incload's own kind (objsubid 73, which
@@ -503,7 +557,8 @@ COMMENT ON COLUMN incload.slo.backfill_rows IS 'rows read by windows of backfill
 COMMENT ON COLUMN incload.slo.backfill_bytes IS 'and their bytes';
 COMMENT ON COLUMN incload.slo.comparisons IS 'calls of incload_reconcile, and those by reconcile_schedule';
 COMMENT ON COLUMN incload.slo.missing_rate IS 'the part of the source''s rows that these found missing in the target';
-COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s, or there twice';
+COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s';
+COMMENT ON COLUMN incload.slo.duplicate_rate IS 'keys that they found more than once in the target, as a part of the target''s rows';
 
 CREATE VIEW incload.failure WITH (security_barrier) AS
 SELECT u.job, date_trunc('day', u.finished_at) AS day, left(u.sqlstate, 2) AS class, u.sqlstate, u.kind, count(*) AS failures,
@@ -612,9 +667,183 @@ COMMENT ON VIEW incload.worker IS 'the background workers of the server: launche
 COMMENT ON COLUMN incload.worker.state IS 'starting, scheduling, running a job, idle (waiting for the next one), stopping';
 COMMENT ON COLUMN incload.worker.since IS 'when it entered that state';
 
+/*
+ * What a Prometheus exporter scrapes: numbers only, so a role that may read all
+ * statistics sees those of all jobs. One row a job is gathered first, with the
+ * locks of running jobs read once for all of them.
+ */
+CREATE VIEW incload.metrics WITH (security_barrier) AS
+WITH locked AS MATERIALIZED (
+    SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id
+    FROM pg_catalog.pg_locks k
+    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
+      AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+), tally AS (
+    SELECT t.job_id, sum(t.rows_read::float8) AS rows_read, sum(t.rows_inserted::float8) AS rows_inserted,
+           sum(t.rows_updated::float8) AS rows_updated, sum(t.rows_unchanged::float8) AS rows_unchanged,
+           sum(t.rows_deleted::float8) AS rows_deleted, sum(t.rows_superseded::float8) AS rows_superseded,
+           sum(t.rows_suppressed::float8) AS rows_suppressed, sum(t.rows_rejected::float8) AS rows_rejected,
+           sum(t.rows_pruned::float8) AS rows_pruned, sum(t.batches::float8) AS batches,
+           sum(t.bytes_read::float8) AS bytes_read, sum(t.runs_succeeded::float8) AS runs_succeeded,
+           sum(t.runs_failed::float8) AS runs_failed, sum(t.runs_cancelled::float8) AS runs_cancelled,
+           sum(t.runs_skipped::float8) AS runs_skipped, sum(t.run_microseconds::float8) / 1e6 AS run_seconds,
+           sum(t.backfill_rows_read::float8) AS backfill_rows_read, sum(t.pages::float8) AS pages,
+           sum(t.tickets::float8) AS tickets
+    FROM incload.tally_store t
+    GROUP BY t.job_id
+), job AS MATERIALIZED (
+    SELECT j.job_id, j.job, j.owner, j.source, j.target, j.strategy, j.schedule, j.enabled,
+           jsonb_build_object('job', j.job) AS labels,
+           coalesce(a.failures, 0) AS failures, c.held_back_by, coalesce(r.n, 0) AS rejects,
+           CASE WHEN j.enabled THEN extract(epoch FROM a.next_run_at)::float8 END AS next_run,
+           CASE WHEN c.bound_type = 'timestamp with time zone' THEN extract(epoch FROM c.bound::timestamptz)::float8 END AS bound,
+           extract(epoch FROM s.started_at)::float8 AS success_began, extract(epoch FROM s.finished_at)::float8 AS success_ended,
+           extract(epoch FROM s.lag)::float8 AS lag,
+           coalesce(e.status IN ('failed', 'cancelled'), false) AS is_failing, e.rows_read::float8 AS last_rows,
+           extract(epoch FROM e.finished_at - e.started_at)::float8 AS last_duration,
+           j.job_id IN (SELECT l.job_id FROM locked l) AS is_running,
+           extract(epoch FROM (j.options->>'freshness_slo')::interval)::float8 AS freshness_objective,
+           (j.options->>'success_slo')::float8 AS success_objective,
+           CASE WHEN p.at > coalesce(s.finished_at, '-infinity') THEN p.code END AS page,
+           coalesce(t.rows_read, 0) AS rows_read, coalesce(t.rows_inserted, 0) AS rows_inserted, coalesce(t.rows_updated, 0) AS rows_updated,
+           coalesce(t.rows_unchanged, 0) AS rows_unchanged, coalesce(t.rows_deleted, 0) AS rows_deleted, coalesce(t.rows_superseded, 0) AS rows_superseded,
+           coalesce(t.rows_suppressed, 0) AS rows_suppressed, coalesce(t.rows_rejected, 0) AS rows_rejected, coalesce(t.rows_pruned, 0) AS rows_pruned, coalesce(t.batches, 0) AS batches,
+           coalesce(t.bytes_read, 0) AS bytes_read, coalesce(t.runs_succeeded, 0) AS runs_succeeded, coalesce(t.runs_failed, 0) AS runs_failed,
+           coalesce(t.runs_cancelled, 0) AS runs_cancelled, coalesce(t.runs_skipped, 0) AS runs_skipped, coalesce(t.run_seconds, 0) AS run_seconds,
+           coalesce(t.backfill_rows_read, 0) AS backfill_rows_read, coalesce(t.pages, 0) AS pages, coalesce(t.tickets, 0) AS tickets
+    FROM incload.job_store j
+    LEFT JOIN tally t USING (job_id)
+    LEFT JOIN (SELECT r.job_id, count(*) AS n FROM incload.reject_store r GROUP BY r.job_id) r USING (job_id)
+    LEFT JOIN incload.checkpoint_store c USING (job_id)
+    LEFT JOIN incload.schedule_store a USING (job_id)
+    LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
+                       WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                       ORDER BY u.run_id DESC LIMIT 1) s ON true
+    LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at FROM incload.run_store u
+                       WHERE u.job_id = j.job_id AND u.status NOT IN ('running', 'skipped') AND u.kind IN ('incremental', 'full')
+                       ORDER BY u.run_id DESC LIMIT 1) e ON true
+    LEFT JOIN LATERAL (SELECT v.code, v.at FROM incload.event_store v
+                       WHERE v.job_id = j.job_id AND v.severity = 'page'
+                       ORDER BY v.event_id DESC LIMIT 1) p ON true
+    WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                      WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+       OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user)
+       OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+), compared AS MATERIALIZED (
+    SELECT j.labels, c.*
+    FROM job j,
+    LATERAL (SELECT c.at, c.rows_missing, c.rows_extra, c.rows_changed, c.source_rows, c.rows_repaired FROM incload.reconcile_store c
+             WHERE c.job_id = j.job_id ORDER BY c.run_id DESC LIMIT 1) c
+)
+SELECT 'incload_job_info' AS name, j.labels || jsonb_build_object('owner', j.owner, 'source', j.source, 'target', j.target, 'strategy', j.strategy, 'schedule', coalesce(j.schedule, '')) AS labels, 1::float8 AS value, 'gauge' AS type,
+       'What a job loads, as labels; always 1.' AS help FROM job j
+UNION ALL SELECT 'incload_job_enabled', j.labels, j.enabled::int::float8, 'gauge',
+       'Whether the job may run: 0 for a paused one.' FROM job j
+UNION ALL SELECT 'incload_job_running', j.labels, j.is_running::int::float8, 'gauge',
+       'Whether a run of the job is under way.' FROM job j
+UNION ALL SELECT 'incload_job_failing', j.labels, j.is_failing::int::float8, 'gauge',
+       'Whether the last run that ended failed or was cancelled.' FROM job j
+UNION ALL SELECT 'incload_job_consecutive_failures', j.labels, (j.failures)::float8, 'gauge',
+       'Failures in a row of runs by the schedule, by faults that do not pass by themselves.' FROM job j
+UNION ALL SELECT 'incload_job_rejects', j.labels, (j.rejects)::float8, 'gauge',
+       'Rows that were put aside and wait in incload.reject.' FROM job j
+UNION ALL SELECT 'incload_job_horizon_held', j.labels, (j.held_back_by IS NOT NULL)::int::float8, 'gauge',
+       'Whether an open transaction at the source kept the checkpoint of the last run from going further.' FROM job j
+UNION ALL SELECT 'incload_job_freshness_seconds', j.labels, (extract(epoch FROM clock_timestamp()) - j.success_began)::float8, 'gauge',
+       'Time since the last successful run began: the target is no older than this.' FROM job j WHERE j.success_began IS NOT NULL
+UNION ALL SELECT 'incload_job_lag_seconds', j.labels, j.lag, 'gauge',
+       'The source''s clock at the start of the last successful run, less the newest watermark loaded by it.' FROM job j WHERE j.lag IS NOT NULL
+UNION ALL SELECT 'incload_job_last_success_timestamp_seconds', j.labels, j.success_ended, 'gauge',
+       'When the last successful run ended, in seconds since 1970.' FROM job j WHERE j.success_ended IS NOT NULL
+UNION ALL SELECT 'incload_job_last_run_duration_seconds', j.labels, j.last_duration, 'gauge',
+       'How long the last run that ended has taken.' FROM job j WHERE j.last_duration IS NOT NULL
+UNION ALL SELECT 'incload_job_last_run_rows', j.labels, j.last_rows, 'gauge',
+       'Rows that the last run that ended has read.' FROM job j WHERE j.last_rows IS NOT NULL
+UNION ALL SELECT 'incload_job_next_run_timestamp_seconds', j.labels, j.next_run, 'gauge',
+       'When the next run by the schedule may start, in seconds since 1970.' FROM job j WHERE j.next_run IS NOT NULL
+UNION ALL SELECT 'incload_job_checkpoint_timestamp_seconds', j.labels, j.bound, 'gauge',
+       'The checkpoint of a job whose watermark is a timestamptz, in seconds since 1970.' FROM job j WHERE j.bound IS NOT NULL
+UNION ALL SELECT 'incload_job_freshness_objective_seconds', j.labels, j.freshness_objective, 'gauge',
+       'How fresh the target is to be: the option freshness_slo.' FROM job j WHERE j.freshness_objective IS NOT NULL
+UNION ALL SELECT 'incload_job_success_objective_ratio', j.labels, j.success_objective, 'gauge',
+       'The part of runs that is to succeed: the option success_slo.' FROM job j WHERE j.success_objective IS NOT NULL
+UNION ALL SELECT 'incload_page_open', j.labels || jsonb_build_object('code', j.page), 1::float8, 'gauge',
+       'There was a page, by its code, and no successful run since; absent otherwise.' FROM job j WHERE j.page IS NOT NULL
+UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "succeeded"}', j.runs_succeeded, 'counter',
+       'Runs that have ended, by status.' FROM job j
+UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "failed"}', j.runs_failed, 'counter',
+       'Runs that have ended, by status.' FROM job j
+UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "cancelled"}', j.runs_cancelled, 'counter',
+       'Runs that have ended, by status.' FROM job j
+UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "skipped"}', j.runs_skipped, 'counter',
+       'Runs that have ended, by status.' FROM job j
+UNION ALL SELECT 'incload_job_run_seconds_total', j.labels, j.run_seconds, 'counter',
+       'Time that runs have taken.' FROM job j
+UNION ALL SELECT 'incload_job_batches_total', j.labels, j.batches, 'counter',
+       'Batches that were applied.' FROM job j
+UNION ALL SELECT 'incload_job_read_bytes_total', j.labels, j.bytes_read, 'counter',
+       'Bytes that the source has sent.' FROM job j
+UNION ALL SELECT 'incload_job_read_rows_total', j.labels, j.rows_read, 'counter',
+       'Rows that the source has sent.' FROM job j
+UNION ALL SELECT 'incload_job_backfill_read_rows_total', j.labels, j.backfill_rows_read, 'counter',
+       'Rows among them that were read by backfills.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "inserted"}', j.rows_inserted, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "updated"}', j.rows_updated, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "unchanged"}', j.rows_unchanged, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "deleted"}', j.rows_deleted, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "superseded"}', j.rows_superseded, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "suppressed"}', j.rows_suppressed, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "rejected"}', j.rows_rejected, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_rows_total', j.labels || '{"outcome": "pruned"}', j.rows_pruned, 'counter',
+       'What became of rows that were read; pruned ones were rows of the target alone.' FROM job j
+UNION ALL SELECT 'incload_events_total', j.labels || '{"severity": "page"}', j.pages, 'counter',
+       'Events that somebody has to see to, by severity.' FROM job j
+UNION ALL SELECT 'incload_events_total', j.labels || '{"severity": "ticket"}', j.tickets, 'counter',
+       'Events that somebody has to see to, by severity.' FROM job j
+UNION ALL SELECT 'incload_reconcile_timestamp_seconds', c.labels, extract(epoch FROM c.at)::float8, 'gauge',
+       'When source and target were last compared, in seconds since 1970.' FROM compared c
+UNION ALL SELECT 'incload_reconcile_differing_rows', c.labels || '{"difference": "missing"}', c.rows_missing::float8, 'gauge',
+       'Rows that the last comparison found to differ, by how.' FROM compared c
+UNION ALL SELECT 'incload_reconcile_differing_rows', c.labels || '{"difference": "extra"}', c.rows_extra::float8, 'gauge',
+       'Rows that the last comparison found to differ, by how.' FROM compared c
+UNION ALL SELECT 'incload_reconcile_differing_rows', c.labels || '{"difference": "changed"}', c.rows_changed::float8, 'gauge',
+       'Rows that the last comparison found to differ, by how.' FROM compared c
+UNION ALL SELECT 'incload_reconcile_source_rows', c.labels, c.source_rows::float8, 'gauge',
+       'Rows of the source that the last comparison counted.' FROM compared c
+UNION ALL SELECT 'incload_reconcile_repaired_rows', c.labels, c.rows_repaired::float8, 'gauge',
+       'Rows that the last comparison has mended.' FROM compared c
+UNION ALL SELECT 'incload_backfill_windows', jsonb_build_object('job', j.job, 'state', w.state), count(*)::float8, 'gauge',
+       'Windows of the job''s newest backfill, by state.'
+FROM (SELECT b.*, max(b.created_at) OVER (PARTITION BY b.job_id) AS newest FROM incload.batch_window_store b) w
+JOIN job j USING (job_id)
+WHERE w.created_at = w.newest
+GROUP BY j.job, w.state
+UNION ALL
+SELECT 'incload_scheduler_up', '{}', count(*)::float8, 'gauge', 'Whether a scheduler runs the jobs of this database by their schedules.'
+FROM (SELECT FROM incload.workers() k JOIN pg_catalog.pg_database d ON d.oid = k.database
+      WHERE k.kind = 'scheduler' AND d.datname = current_database()) k
+UNION ALL
+SELECT 'incload_build_info', jsonb_build_object('version', x.extversion), 1, 'gauge', 'The version of incload; always 1.'
+FROM pg_catalog.pg_extension x WHERE x.extname = 'incload';
+COMMENT ON VIEW incload.metrics IS 'what a Prometheus exporter scrapes, a sample a row; members of pg_read_all_stats see all jobs';
+COMMENT ON COLUMN incload.metrics.name IS 'by the conventions of Prometheus: seconds and bytes, _total for what only goes up';
+COMMENT ON COLUMN incload.metrics.labels IS 'the name of the job among them, but for what concerns the database';
+COMMENT ON COLUMN incload.metrics.type IS 'counter or gauge; counters outlive the history of runs, and start at 0 in a restored dump';
+
+CREATE FUNCTION incload.metric_labels(labels jsonb) RETURNS text LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'incload_metric_labels';
+COMMENT ON FUNCTION incload.metric_labels(jsonb) IS 'incload: labels as the text format of Prometheus has them; nothing for none';
+
 GRANT SELECT ON incload.job, incload.checkpoint, incload.tombstone, incload.run, incload.reject, incload.reconcile, incload.event, incload.status,
     incload.slo, incload.failure,
-    incload.worker, incload.batch_window, incload.progress TO PUBLIC;
+    incload.worker, incload.batch_window, incload.progress, incload.metrics TO PUBLIC;
 
 /*
  * Functions, in the schema named at CREATE EXTENSION.
@@ -777,3 +1006,204 @@ RETURNS SETOF record LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'incload_reconcile';
 COMMENT ON FUNCTION incload_reconcile(text, text, boolean) IS
 'compare source and target by count, hash or rows: a row for each difference, and with repair what became of it';
+
+CREATE FUNCTION incload_report(details integer DEFAULT 20)
+RETURNS text LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_report';
+COMMENT ON FUNCTION incload_report(integer) IS
+'the health of all jobs as one HTML page, with plots for so many of them, the worst first';
+
+CREATE FUNCTION incload_metrics_text()
+RETURNS text LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT pg_catalog.string_agg(f.family, '' ORDER BY f.name COLLATE "C")
+    FROM (SELECT m.name, pg_catalog.format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n', m.name, m.help, m.type)
+                 || pg_catalog.string_agg(m.name || incload.metric_labels(m.labels) || ' ' || m.value || E'\n', '') AS family
+          FROM incload.metrics m
+          GROUP BY m.name, m.help, m.type) f;
+END;
+COMMENT ON FUNCTION incload_metrics_text() IS 'incload.metrics in the text format of Prometheus, for a textfile collector or a gateway';
+
+/*
+ * Alerts. What is to be told is put into the outbox by triggers, in the
+ * transaction that makes it, whoever writes it; the scheduler delivers. There
+ * are no foreign keys here: a run must not wait for whoever drops a channel.
+ */
+CREATE SEQUENCE incload.channel_id_seq;
+COMMENT ON SEQUENCE incload.channel_id_seq IS 'incload: numbers channels';
+CREATE TABLE incload.channel_store (
+    channel_id   bigint PRIMARY KEY DEFAULT nextval('incload.channel_id_seq'),
+    channel      text COLLATE "C" NOT NULL UNIQUE,
+    url          text NOT NULL,
+    origin       text NOT NULL,
+    format       text NOT NULL CHECK (format IN ('alertmanager', 'webhook', 'slack', 'pagerduty')),
+    min_severity text NOT NULL CHECK (min_severity IN ('page', 'ticket', 'info')),
+    options      jsonb NOT NULL DEFAULT '{}',
+    secrets      jsonb NOT NULL DEFAULT '{}',
+    created_by   name NOT NULL DEFAULT session_user,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.channel_store IS 'incload: where events are sent, with what is secret about it; read it through incload.channel';
+COMMENT ON COLUMN incload.channel_store.url IS 'all of it; as a rule its path, or a password in it, is secret';
+COMMENT ON COLUMN incload.channel_store.origin IS 'scheme, host and port of url, which may be shown';
+COMMENT ON COLUMN incload.channel_store.secrets IS 'options that nobody is shown';
+
+CREATE TABLE incload.silence_store (
+    silence_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id     bigint,
+    ends_at    timestamptz NOT NULL,
+    reason     text,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE incload.silence_store IS 'incload: jobs about which nobody is told for a time; read it through incload.silence';
+COMMENT ON COLUMN incload.silence_store.job_id IS 'NULL: all jobs';
+
+CREATE TABLE incload.alert_store (
+    event_id   bigint PRIMARY KEY,
+    job_id     bigint NOT NULL,
+    code       text NOT NULL,
+    cause      text,
+    group_key  text NOT NULL,
+    ended_by   text NOT NULL CHECK (ended_by IN ('run', 'reconcile')),
+    since      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX alert_store_job_idx ON incload.alert_store (job_id);
+COMMENT ON TABLE incload.alert_store IS 'incload: troubles that last, by the event that told of each; a row goes when its trouble is over';
+COMMENT ON COLUMN incload.alert_store.cause IS 'SQLSTATE of the failure';
+COMMENT ON COLUMN incload.alert_store.group_key IS 'troubles with the same one have the same cause, and are told together';
+COMMENT ON COLUMN incload.alert_store.ended_by IS 'what ends it: a run of the job that succeeds, or a comparison that finds no difference';
+
+CREATE TABLE incload.outbox_store (
+    outbox_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    channel_id  bigint NOT NULL,
+    event_id    bigint NOT NULL,
+    alert_id    bigint,
+    job_id      bigint,
+    kind        text NOT NULL CHECK (kind IN ('firing', 'resolved', 'notice', 'test')),
+    group_key   text NOT NULL,
+    state       text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'delivered', 'silenced', 'failed')),
+    delivery_id bigint,
+    attempts    integer NOT NULL DEFAULT 0,
+    next_try    timestamptz NOT NULL,
+    last_error  text,
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at timestamptz
+);
+-- what is pending is asked for all the time, and is mostly nothing
+CREATE INDEX outbox_store_pending_idx ON incload.outbox_store (channel_id, next_try) WHERE state = 'pending';
+CREATE INDEX outbox_store_group_idx ON incload.outbox_store (channel_id, group_key, finished_at);
+CREATE INDEX outbox_store_alert_idx ON incload.outbox_store (alert_id);
+COMMENT ON TABLE incload.outbox_store IS 'incload: what is to be told by which channel, and what became of it; read it through incload.outbox';
+COMMENT ON COLUMN incload.outbox_store.alert_id IS 'event_id of the trouble that begins or ends with it; NULL for what is told once';
+COMMENT ON COLUMN incload.outbox_store.delivery_id IS 'rows that are delivered together; it makes the idempotency key';
+
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('incload.channel_store', '');
+
+CREATE FUNCTION incload.event_made() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_event_made';
+COMMENT ON FUNCTION incload.event_made() IS 'incload: puts an event into the outbox';
+REVOKE ALL ON FUNCTION incload.event_made() FROM PUBLIC;
+CREATE TRIGGER event_made AFTER INSERT ON incload.event_store
+    FOR EACH ROW EXECUTE FUNCTION incload.event_made();
+ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER event_made;
+COMMENT ON TRIGGER event_made ON incload.event_store IS 'incload: puts an event into the outbox';
+
+CREATE FUNCTION incload.run_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_run_ended';
+COMMENT ON FUNCTION incload.run_ended() IS 'incload: the events of a job that fails, and of one that runs again';
+REVOKE ALL ON FUNCTION incload.run_ended() FROM PUBLIC;
+CREATE TRIGGER run_ended AFTER INSERT OR UPDATE OF status ON incload.run_store
+    FOR EACH ROW WHEN (NEW.status IN ('succeeded', 'failed') AND NEW.kind IN ('incremental', 'full'))
+    EXECUTE FUNCTION incload.run_ended();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER run_ended;
+COMMENT ON TRIGGER run_ended ON incload.run_store IS 'incload: the events of a job that fails, and of one that runs again';
+
+CREATE FUNCTION incload.comparison_ended() RETURNS trigger LANGUAGE C
+AS 'MODULE_PATHNAME', 'incload_comparison_ended';
+COMMENT ON FUNCTION incload.comparison_ended() IS 'incload: the event of a comparison that finds no difference any more';
+REVOKE ALL ON FUNCTION incload.comparison_ended() FROM PUBLIC;
+CREATE TRIGGER comparison_ended AFTER INSERT ON incload.reconcile_store
+    FOR EACH ROW WHEN (CASE NEW.mode WHEN 'count' THEN NEW.ranges_differing
+        ELSE NEW.rows_missing + NEW.rows_extra + NEW.rows_changed + NEW.rows_duplicate - NEW.rows_repaired END <= 0)
+    EXECUTE FUNCTION incload.comparison_ended();
+ALTER TABLE incload.reconcile_store ENABLE ALWAYS TRIGGER comparison_ended;
+COMMENT ON TRIGGER comparison_ended ON incload.reconcile_store IS 'incload: the event of a comparison that finds no difference any more';
+
+/*
+ * Channels, and what became of what they were to tell. incload.channel is for
+ * those who are granted it.
+ */
+CREATE VIEW incload.channel WITH (security_barrier) AS
+SELECT c.channel_id, c.channel, c.origin, c.format, c.min_severity, c.options,
+       ARRAY(SELECT k.name FROM pg_catalog.jsonb_object_keys(c.secrets) k (name) ORDER BY k.name) AS secrets,
+       c.created_by, c.created_at
+FROM incload.channel_store c;
+COMMENT ON VIEW incload.channel IS 'where events are sent';
+COMMENT ON COLUMN incload.channel.origin IS 'scheme, host and port of its URL; the rest of it may be secret';
+COMMENT ON COLUMN incload.channel.secrets IS 'the names of options whose values are not shown';
+
+CREATE VIEW incload.silence WITH (security_barrier) AS
+SELECT s.silence_id, j.job, s.ends_at, s.ends_at > clock_timestamp() AS active, s.reason, s.created_by, s.created_at
+FROM incload.silence_store s
+LEFT JOIN incload.job_store j USING (job_id)
+WHERE s.job_id IS NULL
+   OR j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.silence IS 'jobs about which nobody is told for a time';
+COMMENT ON COLUMN incload.silence.job IS 'NULL: all jobs';
+
+CREATE VIEW incload.outbox WITH (security_barrier) AS
+SELECT o.outbox_id, c.channel, o.kind, e.job, e.severity, e.code, o.group_key, o.state, o.attempts,
+       CASE WHEN o.state = 'pending' THEN o.next_try END AS next_try, o.last_error, o.delivery_id,
+       o.event_id, o.alert_id, o.created_at, o.finished_at
+FROM incload.outbox_store o
+JOIN incload.channel_store c USING (channel_id)
+JOIN incload.event_store e USING (event_id)
+WHERE e.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
+                  WHERE pg_catalog.pg_has_role(r.oid, 'USAGE'))
+   OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
+COMMENT ON VIEW incload.outbox IS 'what is to be told by which channel, and what became of it';
+COMMENT ON COLUMN incload.outbox.kind IS 'firing: a trouble has begun; resolved: it is over; notice: what is told once; test';
+COMMENT ON COLUMN incload.outbox.state IS 'pending, delivered, silenced, or failed: given up';
+COMMENT ON COLUMN incload.outbox.next_try IS 'not before then; a silence, or an earlier delivery about the same cause, may hold it longer';
+COMMENT ON COLUMN incload.outbox.delivery_id IS 'rows with the same one are one message, with one idempotency key';
+
+GRANT SELECT ON incload.silence, incload.outbox TO PUBLIC;
+
+CREATE FUNCTION incload_add_channel(name text, url text, format text DEFAULT 'webhook',
+    min_severity text DEFAULT 'ticket', options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_add_channel';
+COMMENT ON FUNCTION incload_add_channel(text, text, text, text, jsonb) IS
+'send events from min_severity on to a URL, as alertmanager, webhook, slack or pagerduty expects them';
+REVOKE ALL ON FUNCTION incload_add_channel(text, text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_alter_channel(name text, url text DEFAULT NULL,
+    min_severity text DEFAULT NULL, options jsonb DEFAULT NULL)
+RETURNS incload.channel LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_alter_channel';
+COMMENT ON FUNCTION incload_alter_channel(text, text, text, jsonb) IS
+'change a channel; options are merged into those it has, and an option set to null goes back to its default';
+REVOKE ALL ON FUNCTION incload_alter_channel(text, text, text, jsonb) FROM PUBLIC;
+
+CREATE FUNCTION incload_drop_channel(name text)
+RETURNS void LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_drop_channel';
+COMMENT ON FUNCTION incload_drop_channel(text) IS 'drop a channel, and what it has not delivered';
+REVOKE ALL ON FUNCTION incload_drop_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_test_channel(name text)
+RETURNS bigint LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_test_channel';
+COMMENT ON FUNCTION incload_test_channel(text) IS
+'have the scheduler send a test event once this transaction commits; returns the outbox_id under which incload.outbox says what became of it';
+REVOKE ALL ON FUNCTION incload_test_channel(text) FROM PUBLIC;
+
+CREATE FUNCTION incload_silence(job text, duration interval, reason text DEFAULT NULL)
+RETURNS timestamptz LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'incload_silence';
+COMMENT ON FUNCTION incload_silence(text, interval, text) IS
+'tell nobody about a job (NULL: any job) for that time, counted from now; 0 ends it; returns when it ends';

@@ -386,6 +386,7 @@ apply_refresh(Run *run)
 {
 	const Job  *job = run->job;
 	bool		is_empty = run->stage->nrows == run->stage->nmarked && run->stage->nrejected == 0;
+	int64		pruned = run->record->counts.pruned;
 	int64		before = 0;
 	int64		most = -1;
 
@@ -396,7 +397,9 @@ apply_refresh(Run *run)
 	}
 	apply_rows(run);
 	run->stop.code = "prune_refused";
-	if (most >= 0 && before - merge_count(job) > most)
+	/* row by row, what has gone is known; else, by how much fewer they are */
+	if (most >= 0 && (run->heap == NULL && job_full_refresh_mode(job) == FULL_REFRESH_MERGE
+					  ? run->record->counts.pruned - pruned : before - merge_count(job)) > most)
 		prune_refuse(job, most);
 	run->stop.code = NULL;
 }
@@ -535,7 +538,7 @@ run_batch(Run *run)
 		retry_settle(run->retry, job, run->shape);
 	stage_end_batch(run->stage);
 	progress_phase(PHASE_DELETING);
-	if (!more && run->piece == NULL && job->options->deletes == DELETES_TOMBSTONE)
+	if (!more && run->piece == NULL && run->retry == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);
 	if (!more && run->piece == NULL && run->retry == NULL && !run->is_full && job->options->deletes == DELETES_PRUNE)
 		prune_target(run);

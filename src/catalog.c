@@ -16,6 +16,7 @@
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -331,6 +332,7 @@ catalog_delete_job(int64 job_id)
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
 
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
+	catalog_query("DELETE FROM incload.tally_store WHERE job_id = $1::bigint", 1, params);
 }
 
 TextRows *
@@ -466,6 +468,22 @@ bool
 catalog_has_rejects(int64 job_id)
 {
 	return has_row("reject_store", "reject_store_job_idx", job_id);
+}
+
+bool
+catalog_has_alerts(int64 job_id)
+{
+	return has_row("alert_store", "alert_store_job_idx", job_id);
+}
+
+bool
+catalog_has_channels(void)
+{
+	Relation	rel = table_open(own_relation("channel_store"), AccessShareLock);
+	bool		found = RelationGetNumberOfBlocks(rel) > 0;
+
+	table_close(rel, AccessShareLock);
+	return found;
 }
 
 bool

@@ -125,6 +125,12 @@ typedef bool (*CatalogVisitor) (const Datum *values, const bool *nulls, void *ar
 extern void catalog_scan(const char *table, const char *index, int64 job_id, const char *const *columns, int ncolumns,
 						 CatalogVisitor visit, void *arg);
 
+/* likewise: has it a trouble that lasts (outbox.c)? */
+extern bool catalog_has_alerts(int64 job_id);
+
+/* are there channels, or were there once? */
+extern bool catalog_has_channels(void);
+
 /*
  * Has a run of the job succeeded in this very database? History goes where a database's files
  * go (pg_upgrade, backups, copies), and never with a dump. Windows of a backfill do not count.

@@ -200,6 +200,7 @@ examine(Check *check)
 	role_enter_owner(&bracket, check->job->owner, check->job->search_path);
 	attempt(check, require_writable, "job_cannot_run");
 	attempt(check, check_target_key, "job_cannot_run");
+	attempt(check, check_tls, "job_cannot_run");
 	if (attempt(check, reach_source, "source_unreachable") &&
 		attempt(check, check_watermark, "source_unreachable") &&
 		attempt(check, check_source_key, "source_unreachable") &&

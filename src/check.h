@@ -35,6 +35,9 @@ typedef struct Finding
 extern void check_add(Check *check, const char *severity, const char *code,
 					  char *message, char *sql);
 
+/* the rule about the way to the source; needs nothing but the job */
+extern void check_tls(Check *check);
+
 /* the rules about the source's columns and reading; need facts, the last a shape */
 extern void check_watermark(Check *check);
 extern void check_source_key(Check *check);

@@ -42,6 +42,7 @@ checksum_agree(Source *source, const Shape *shape)
 	TextRows   *there;
 
 	checksum->shape = shape;
+	checksum->puts_aside = source->job->options->reject_limit > 0;
 	checksum->by_cast = !source->routine->outlives_commit;
 	/* whatever is read through the executor is computed here on both sides */
 	if (checksum->by_cast)
@@ -57,6 +58,12 @@ checksum_agree(Source *source, const Shape *shape)
 	return checksum;
 }
 
+static bool
+is_integer(Oid type)
+{
+	return type == INT2OID || type == INT4OID || type == INT8OID;
+}
+
 /* a column's value at the source, as it is once it is loaded */
 static char *
 converted(const Checksum *checksum, const LoadColumn *column)
@@ -68,6 +75,12 @@ converted(const Checksum *checksum, const LoadColumn *column)
 	if (!checksum->by_cast && type >= FirstGenbkiObjectId)
 		return column->expression;
 	if (column->source_type == type && (column->typmod < 0 || column->typmod == column->source_typmod))
+		return column->expression;
+	/* whole numbers look the same in any type of theirs, and the cast would fail where one is out of range */
+	if (is_integer(type) && is_integer(column->source_type))
+		return column->expression;
+	/* so do strings, where one that is too long may have been put aside */
+	if (checksum->puts_aside && type == VARCHAROID)
 		return column->expression;
 	name = format_type_extended(type, column->typmod, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
 	/* COPY's text is read by the type's own input, which is not always what a cast does */

@@ -28,6 +28,7 @@ typedef struct Checksum
 	const Shape *shape;
 	bool		by_cast;		/* the source's values are converted by casts, as the relation reader does, and not through text */
 	bool		by_md5;
+	bool		puts_aside;		/* a value that has no place here is to be no error */
 } Checksum;
 
 /* asks both servers */

@@ -89,6 +89,8 @@ typedef struct Reading
 {
 	const Shape *shape;
 	bool		is_known;		/* so far, the target has all of it as the source has it */
+	bool		has_order;		/* it asks what comes before what */
+	bool		has_collation;	/* and names a column whose order depends on the server */
 } Reading;
 
 /* does the target have the source's column of that name, with the same values? */
@@ -105,6 +107,17 @@ is_loaded_as_is(const Shape *shape, const char *name)
 		getBaseType(column->type) == getBaseType(column->source_type) && column_keeps_digits(column);
 }
 
+/* is it a comparison other than for equality? */
+static bool
+asks_order(const A_Expr *expr)
+{
+	const char *name = IsA(llast(expr->name), String) ? strVal(llast(expr->name)) : "";
+
+	return strcmp(name, "<") == 0 || strcmp(name, ">") == 0 || strcmp(name, "<=") == 0 || strcmp(name, ">=") == 0 ||
+		expr->kind == AEXPR_BETWEEN || expr->kind == AEXPR_NOT_BETWEEN ||
+		expr->kind == AEXPR_BETWEEN_SYM || expr->kind == AEXPR_NOT_BETWEEN_SYM;
+}
+
 static bool
 read_names(Node *node, void *context)
 {
@@ -117,8 +130,12 @@ read_names(Node *node, void *context)
 		Node	   *last = llast(((ColumnRef *) node)->fields);
 
 		reading->is_known &= IsA(last, String) && is_loaded_as_is(reading->shape, strVal(last));
+		if (reading->is_known)
+			reading->has_collation |= OidIsValid(reading->shape->columns[shape_column_position(reading->shape, strVal(last))].collation);
 		return false;
 	}
+	if (IsA(node, A_Expr))
+		reading->has_order |= asks_order((A_Expr *) node);
 	/* what only the source's server has */
 	if (IsA(node, CollateClause))
 		reading->is_known = false;
@@ -144,7 +161,7 @@ deletes_scope(const Job *job, const Shape *shape)
 	if (filter == NULL || !expression_is_plain(filter))
 		return NULL;
 	read_names(linitial_node(RawStmt, raw_parser(psprintf("SELECT %s", filter), RAW_PARSE_DEFAULT))->stmt, &reading);
-	if (!reading.is_known)
+	if (!reading.is_known || (reading.has_order && reading.has_collation))
 		return NULL;
 
 	/* the columns bear the names that they have in the filter, and their row the name that the readers give it */

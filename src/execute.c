@@ -15,6 +15,8 @@
 #include "access/xact.h"
 #include "executor/execdesc.h"
 #include "executor/executor.h"
+#include "executor/tstoreReceiver.h"
+#include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "nodes/plannodes.h"
 #include "tcop/tcopprot.h"
@@ -99,6 +101,17 @@ look_for_probes(Plan *plan, int *probes, int *others)
 		look_for_probes(((SubqueryScan *) plan)->subplan, probes, others);
 	look_for_probes(outerPlan(plan), probes, others);
 	look_for_probes(innerPlan(plan), probes, others);
+}
+
+Tuplestorestate *
+execute_into_store(const char *sql, QueryEnvironment *environment, int64 *nrows)
+{
+	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
+	DestReceiver *dest = CreateDestReceiver(DestTuplestore);
+
+	SetTuplestoreDestReceiverParams(dest, store, CurrentMemoryContext, false, NULL, NULL);
+	*nrows = execute_statement(sql, environment, dest).processed;
+	return store;
 }
 
 bool

@@ -9,6 +9,7 @@
 
 #include "tcop/dest.h"
 #include "utils/queryenvironment.h"
+#include "utils/tuplestore.h"
 
 typedef struct ExecuteCounts
 {
@@ -34,6 +35,9 @@ extern ExecuteCounts execute_statement(const char *sql, QueryEnvironment *enviro
 /* the same, with the planner led; what runs inside the statement is not */
 extern ExecuteCounts execute_led(const char *sql, PlanLead lead, QueryEnvironment *environment,
 								 DestReceiver *dest);
+
+/* the same, with its rows in a store of this memory context, and how many there are */
+extern Tuplestorestate *execute_into_store(const char *sql, QueryEnvironment *environment, int64 *nrows);
 
 /* would the planner, led to probes, really look each row up in an index? */
 extern bool execute_can_probe(const char *sql, QueryEnvironment *environment);

@@ -313,6 +313,10 @@ ask_feed(Source *source, SourceFacts *facts, const char *name)
 
 	if (column == NULL || !column->is_counted)
 		return;
+	/* of a time, the default is a clock: most jobs track one, and the question is the dearest of all */
+	column->is_counted = strncmp(column->type_name, "timestamp", 9) != 0 && strcmp(column->type_name, "date") != 0;
+	if (!column->is_counted)
+		return;
 	rows = source_ask_catalog(source, psprintf(
 		"SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute a"
 		"  WHERE a.attrelid = %s::pg_catalog.regclass AND a.attname = %s AND (a.attidentity <> ''"

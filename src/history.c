@@ -139,18 +139,18 @@ history_write(RunRecord *record)
 void
 history_write_comparison(const RunRecord *record, const Comparison *comparison)
 {
-	const char *params[14] = {
+	const char *params[15] = {
 		catalog_number(record->run_id), catalog_number(record->job->id), record->job->name, record->job->owner_name,
 		comparison->mode, catalog_number(comparison->source_rows), catalog_number(comparison->target_rows),
 		catalog_number(comparison->ranges), catalog_number(comparison->differing), catalog_number(comparison->missing),
 		catalog_number(comparison->extra), catalog_number(comparison->changed), catalog_number(comparison->conflicts),
-		catalog_number(comparison->repaired)
+		catalog_number(comparison->repaired), catalog_number(comparison->duplicates)
 	};
 
 	catalog_query("INSERT INTO incload.reconcile_store (run_id, job_id, job, owner, mode, source_rows, target_rows, ranges,"
-				  " ranges_differing, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired)"
+				  " ranges_differing, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired, rows_duplicate)"
 				  " VALUES ($1::bigint, $2::bigint, $3, $4::name, $5, $6::bigint, $7::bigint, $8::int, $9::int,"
-				  " $10::bigint, $11::bigint, $12::bigint, $13::bigint, $14::bigint)", 14, params);
+				  " $10::bigint, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::bigint)", 15, params);
 }
 
 void
@@ -320,5 +320,9 @@ history_prune(int64 minutes, int limit)
 							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	return pruned + catalog_query("DELETE FROM incload.event_store WHERE event_id IN (SELECT e.event_id"
 								  " FROM incload.event_store e WHERE e.at < now() - $1::bigint * interval '1 minute'"
+								  /* what is still to be told, or to be told to be over, stays */
+								  " AND NOT EXISTS (SELECT FROM incload.alert_store a WHERE a.event_id = e.event_id)"
+								  " AND NOT EXISTS (SELECT FROM incload.outbox_store o WHERE o.state = 'pending'"
+								  "  AND e.event_id IN (o.event_id, o.alert_id))"
 								  " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 }

@@ -62,6 +62,7 @@ typedef struct Comparison
 	int64		missing;
 	int64		extra;
 	int64		changed;
+	int64		duplicates;
 	int64		conflicts;
 	int64		repaired;
 } Comparison;

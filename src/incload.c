@@ -25,6 +25,7 @@ char	   *incload_databases;
 int			incload_max_workers;
 int			incload_naptime;
 int			incload_run_retention;
+char	   *incload_runbook_url;
 
 void		_PG_init(void);
 
@@ -70,6 +71,11 @@ _PG_init(void)
 							"0 keeps it for ever.",
 							&incload_run_retention, 90 * 24 * 60, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomStringVariable("incload.runbook_url",
+							   "Sets where the runbooks are: what stands before docs/runbooks in links.",
+							   NULL,
+							   &incload_runbook_url, "",
+							   PGC_SIGHUP, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("incload");
 	database_hook_install();
 	if (process_shared_preload_libraries_in_progress)

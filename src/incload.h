@@ -19,5 +19,6 @@ extern char *incload_databases;	/* a list, or * for each that has the extension 
 extern int	incload_max_workers;	/* runners at once */
 extern int	incload_naptime;	/* milliseconds */
 extern int	incload_run_retention;	/* minutes; 0 for ever */
+extern char *incload_runbook_url;	/* read by SQL: incload.runbook() */
 
 #endif							/* INCLOAD_H */

@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -32,6 +33,7 @@
 #include "merge.h"
 #include "names.h"
 #include "plan.h"
+#include "role.h"
 #include "reject.h"
 #include "sift.h"
 
@@ -454,15 +456,21 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 			 ApplyCounts *counts)
 {
 	QueryEnvironment *environment = stage_environment(stage);
-	PlanLead	lead = merge_delete_plan(job, shape, scope, marked, false, environment).lead;
+	PlanLead	lead;
 	int64		found = 0;
 	int64		deleted;
 	int64		suppressed;
+	int			level = NewGUCNestLevel();
 
+	/* the filter's texts mean here what they mean there */
+	if (scope && shape->zone)
+		role_set("TimeZone", shape->zone);
+	lead = merge_delete_plan(job, shape, scope, marked, false, environment).lead;
 	if (may_suppress_deletes(job))
 		found = execute_led(psprintf("SELECT FROM %s", doomed_rows(job, shape, scope, false, lead)),
 							lead, environment, NULL).processed;
 	deleted = execute_led(merge_delete_statement(job, shape, scope, lead), lead, environment, NULL).processed;
+	AtEOXact_GUC(false, level);
 	require_unique(job, marked, Max(found, deleted));
 	suppressed = Max(found - deleted, 0);
 	counts->deleted += deleted;

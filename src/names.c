@@ -203,3 +203,20 @@ same_names(List *a, List *b)
 			return false;
 	return true;
 }
+
+char *
+quote_array_element(const char *text)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	appendStringInfoChar(&buf, '"');
+	for (; *text; text++)
+	{
+		if (*text == '"' || *text == '\\')
+			appendStringInfoChar(&buf, '\\');
+		appendStringInfoChar(&buf, *text);
+	}
+	appendStringInfoChar(&buf, '"');
+	return buf.data;
+}

@@ -42,4 +42,7 @@ extern bool same_text(const char *a, const char *b);
 
 extern bool name_in_list(List *names, const char *name);
 
+/* a value as an element of an array's text */
+extern char *quote_array_element(const char *text);
+
 #endif							/* INCLOAD_NAMES_H */

@@ -13,6 +13,7 @@
 #include "compat.h"
 #include "judge.h"
 #include "prune.h"
+#include "range_sql.h"
 
 void
 prune_require_possible(const Job *job, const Shape *shape)
@@ -75,7 +76,7 @@ char *
 prune_question(const Job *job, Source *source, const Shape *shape)
 {
 	Ranges	   *ranges = open_ranges(job, source, shape);
-	char	   *sql = ranges_question(ranges, SIDE_SOURCE, ranges_cut(ranges));
+	char	   *sql = range_question(ranges, SIDE_SOURCE, ranges_cut(ranges));
 
 	ranges_close(ranges);
 	return sql;

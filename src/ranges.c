@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "names.h"
 #include "query.h"
+#include "range_sql.h"
 #include "ranges.h"
 #include "role.h"
 
@@ -35,9 +36,6 @@
 
 /* one question is about so many ranges at most */
 #define ASKED_AT_ONCE 1024
-
-/* beyond so many, a condition names them by their numbers, as no index would be used */
-#define MOST_ALTERNATIVES 32
 
 Ranges *
 ranges_open(const Job *job, Source *source, const Shape *shape, const Scope *scope,
@@ -66,6 +64,8 @@ ranges_go_on(Ranges *ranges)
 	const Job  *job = ranges->job;
 
 	ranges->guc_level = NewGUCNestLevel();
+	/* whatever the owner's triggers have set meanwhile */
+	role_pin_formats();
 	/* expressions are small ones, and not worth a compiler */
 	role_set("jit", "off");
 	/* the zone of the session there; what the executor reads is made here on both sides */
@@ -83,187 +83,6 @@ void
 ranges_close(Ranges *ranges)
 {
 	ranges_pause(ranges);
-}
-
-static char *
-key_type(const Ranges *ranges)
-{
-	return format_type_extended(getBaseType(ranges->ordered->type), -1, FORMAT_TYPE_FORCE_QUALIFY);
-}
-
-/* the key that is cut by its order */
-static char *
-ordered_key(const Ranges *ranges, Side side)
-{
-	return psprintf("(%s)::%s", side == SIDE_SOURCE ? ranges->ordered->expression
-					: quote_identifier(ranges->ordered->name), key_type(ranges));
-}
-
-/* the low ends, and the high ends where nothing follows, as an array that width_bucket() takes */
-static char *
-ends_of(const Ranges *ranges, List *list)
-{
-	StringInfoData buf;
-	const char *last = NULL;
-	ListCell   *lc;
-
-	initStringInfo(&buf);
-	appendStringInfoChar(&buf, '{');
-	foreach(lc, list)
-	{
-		const Range *range = lfirst(lc);
-
-		if (range->low && (last == NULL || strcmp(last, range->low) != 0))
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 1 ? "," : "", range->low);
-		if (range->high)
-			appendStringInfo(&buf, "%s\"%s\"", buf.len > 1 ? "," : "", range->high);
-		last = range->high;
-	}
-	appendStringInfoChar(&buf, '}');
-	return psprintf("%s::%s[]", quote_literal_cstr(buf.data), key_type(ranges));
-}
-
-/* the number of each range among these: what place_of() gives for its rows */
-static int *
-places(const Ranges *ranges, List *list)
-{
-	int		   *numbers = palloc(sizeof(int) * Max(list_length(list), 1));
-	const char *last = NULL;
-	int			n = 0;
-	ListCell   *lc;
-
-	foreach(lc, list)
-	{
-		const Range *range = lfirst(lc);
-
-		if (ranges->ordered == NULL)
-		{
-			numbers[foreach_current_index(lc)] = range->hash;
-			continue;
-		}
-		if (range->low && (last == NULL || strcmp(last, range->low) != 0))
-			n++;
-		numbers[foreach_current_index(lc)] = n;
-		if (range->high)
-			n++;
-		last = range->high;
-	}
-	return numbers;
-}
-
-/* SQL of the number of the range that a row is in */
-static char *
-place_of(const Ranges *ranges, Side side, List *list)
-{
-	if (ranges->ordered)
-		return psprintf("pg_catalog.width_bucket(%s, %s)", ordered_key(ranges, side), ends_of(ranges, list));
-	return psprintf("(%s OPERATOR(pg_catalog.&) %d::pg_catalog.int8)", checksum_of_key(ranges->checksum, side),
-					(1 << ((Range *) linitial(list))->bits) - 1);
-}
-
-/* ranges that lie beside each other are one alternative */
-static char *
-alternatives(const Ranges *ranges, Side side, List *list, int *n)
-{
-	StringInfoData buf;
-	char	   *key = ordered_key(ranges, side);
-	char	   *type = key_type(ranges);
-
-	initStringInfo(&buf);
-	*n = 0;
-	for (int i = 0; i < list_length(list); i++)
-	{
-		const Range *first = list_nth(list, i);
-		const Range *last = first;
-
-		while (i + 1 < list_length(list) && last->high &&
-			   strcmp(last->high, ((Range *) list_nth(list, i + 1))->low) == 0)
-			last = list_nth(list, ++i);
-		(*n)++;
-		if (buf.len)
-			appendStringInfoString(&buf, " OR ");
-		if (first->low == NULL && last->high == NULL)
-			appendStringInfoString(&buf, "true");
-		else if (first->low == NULL)
-			appendStringInfo(&buf, "%s OPERATOR(pg_catalog.<) %s::%s", key, quote_literal_cstr(last->high), type);
-		else if (last->high == NULL)
-			appendStringInfo(&buf, "%s OPERATOR(pg_catalog.>=) %s::%s", key, quote_literal_cstr(first->low), type);
-		else
-			appendStringInfo(&buf, "(%s OPERATOR(pg_catalog.>=) %s::%s AND %s OPERATOR(pg_catalog.<) %s::%s)",
-							 key, quote_literal_cstr(first->low), type, key, quote_literal_cstr(last->high), type);
-	}
-	return psprintf("(%s)", buf.data);
-}
-
-char *
-ranges_condition(const Ranges *ranges, Side side, List *list)
-{
-	StringInfoData buf;
-	int		   *numbers;
-	int			n;
-
-	if (ranges->ordered)
-	{
-		char	   *condition = alternatives(ranges, side, list, &n);
-
-		if (n <= MOST_ALTERNATIVES)
-			return condition;
-	}
-	else if (list_length(list) == 1 << ((Range *) linitial(list))->bits)
-		return "true";
-	numbers = places(ranges, list);
-	initStringInfo(&buf);
-	for (int i = 0; i < list_length(list); i++)
-		appendStringInfo(&buf, "%s%d", i ? "," : "", numbers[i]);
-	return psprintf("%s OPERATOR(pg_catalog.=) ANY ('{%s}'::pg_catalog.%s[])", place_of(ranges, side, list),
-					buf.data, ranges->ordered ? "int4" : "int8");
-}
-
-/* adds a condition to another; either may be NULL */
-static char *
-both(const char *a, const char *b)
-{
-	if (a && b)
-		return psprintf("%s AND %s", a, b);
-	return pstrdup(a ? a : b ? b : "true");
-}
-
-/* what is summed up of a row */
-static char *
-summed(const Ranges *ranges, Side side)
-{
-	switch (ranges->compared)
-	{
-		case COMPARE_COUNTS:
-			return side == SIDE_TARGET || ranges->pending == NULL ? "0::pg_catalog.int8"
-				: psprintf("CASE WHEN %s THEN 1::pg_catalog.int8 ELSE 0::pg_catalog.int8 END", ranges->pending);
-		case COMPARE_KEYS:
-			return checksum_of_key(ranges->checksum, side);
-		case COMPARE_ROWS:
-			break;
-	}
-	return checksum_of_row(ranges->checksum, side);
-}
-
-/*
- * The inner query stays one of its own (OFFSET): the outer one then takes its
- * ranges for few, and counts by hash instead of sorting all rows.
- */
-char *
-ranges_question(const Ranges *ranges, Side side, List *list)
-{
-	char	   *columns = psprintf("%s, %s", place_of(ranges, side, list), summed(ranges, side));
-	char	   *condition = ranges_condition(ranges, side, list);
-	char	   *rows;
-
-	if (side == SIDE_SOURCE)
-		rows = query_list(columns, ranges->shape, ranges->source, ranges->job->options->filter,
-						  &ranges->scope->window, both(condition, ranges->scope->source));
-	else
-		rows = psprintf("SELECT %s FROM %s AS t WHERE %s", columns, relation_qualified_name(ranges->job->target),
-						both(condition, ranges->scope->target));
-	return psprintf("SELECT s.place, pg_catalog.count(*), pg_catalog.sum(s.summed) FROM (%s OFFSET 0) AS s(place, summed) GROUP BY s.place",
-					rows);
 }
 
 /* Line: what a side says of a range, by the range's number */
@@ -299,7 +118,7 @@ sorted_lines(const TextRows *rows)
 }
 
 static char **
-find_line(const Line *lines, int n, int place)
+find_line(Line *lines, int n, int place)
 {
 	Line		wanted = {.place = place};
 	Line	   *found = bsearch(&wanted, lines, n, sizeof(Line), compare_lines);
@@ -330,13 +149,28 @@ differs(const Ranges *ranges, Range *range, char **there, char **here)
 		(there && here && strcmp(there[2], here[2]) != 0);
 }
 
+/* about what an answer took on the wire: each row and value has its length before it */
+static int64
+size_of_answer(const TextRows *rows)
+{
+	int64		bytes = 0;
+
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		bytes += 7;
+		for (int c = 0; c < rows->ncols; c++)
+			bytes += 4 + (rows->value[r][c] ? strlen(rows->value[r][c]) : 0);
+	}
+	return bytes;
+}
+
 /* both sides work at the same time, where they are two servers */
 static List *
 ask_both(Ranges *ranges, List *list)
 {
 	const SourceRoutine *routine = ranges->source->routine;
-	char	   *sql = ranges_question(ranges, SIDE_SOURCE, list);
-	int		   *numbers = places(ranges, list);
+	char	   *sql = range_question(ranges, SIDE_SOURCE, list);
+	int		   *numbers = range_places(ranges, list);
 	List	   *found = NIL;
 	TextRows   *here;
 	TextRows   *there;
@@ -346,8 +180,9 @@ ask_both(Ranges *ranges, List *list)
 
 	if (routine->expect)
 		routine->expect(ranges->source, sql, NULL, false);
-	here = target_ask(ranges_question(ranges, SIDE_TARGET, list));
+	here = target_ask(range_question(ranges, SIDE_TARGET, list));
 	there = routine->ask(ranges->source, sql);
+	ranges->source->bytes_read += size_of_answer(there);
 	lines_here = sorted_lines(here);
 	lines_there = sorted_lines(there);
 	foreach(lc, list)
@@ -399,10 +234,10 @@ static void
 target_size(const Job *job, int64 *pages, int64 *rows)
 {
 	TextRows   *size = target_ask(psprintf(
-		"SELECT pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)) / pg_catalog.current_setting('block_size')::pg_catalog.int8,"
-		" pg_catalog.sum(CASE WHEN c.relkind = 'p' THEN 0 ELSE c.reltuples END)::pg_catalog.int8, pg_catalog.min(c.reltuples)"
-		" FROM pg_catalog.pg_class AS c WHERE c.oid OPERATOR(pg_catalog.=) %u OR c.oid IN"
-		" (SELECT p.relid FROM pg_catalog.pg_partition_tree(%u) AS p)", job->target, job->target));
+		"SELECT pg_catalog.div(pg_catalog.sum(pg_catalog.pg_relation_size(c.oid)), pg_catalog.current_setting('block_size')::pg_catalog.numeric)::pg_catalog.int8,"
+		" pg_catalog.sum(CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'p' THEN 0 ELSE c.reltuples END)::pg_catalog.int8, pg_catalog.min(c.reltuples)"
+		" FROM pg_catalog.pg_class AS c WHERE c.oid OPERATOR(pg_catalog.=) %u OR c.oid OPERATOR(pg_catalog.=) ANY"
+		" (SELECT p.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree(%u) AS p)", job->target, job->target));
 
 	*pages = number_of(size->value[0][0]);
 	*rows = size->value[0][2][0] == '-' ? -1 : number_of(size->value[0][1]);
@@ -419,8 +254,8 @@ cut_by_order(const Ranges *ranges, int64 pages)
 		" (SELECT s.k, pg_catalog.row_number() OVER (ORDER BY s.k), pg_catalog.count(*) OVER () FROM"
 		"  (SELECT %s FROM %s AS t%s WHERE %s) AS s(k)) AS n(k, n, c)"
 		" WHERE n.n OPERATOR(pg_catalog.%%) GREATEST(n.c OPERATOR(pg_catalog./) %d, %d) OPERATOR(pg_catalog.=) 0 ORDER BY n.k",
-		ordered_key(ranges, SIDE_TARGET), relation_qualified_name(ranges->job->target), sample,
-		both(NULL, ranges->scope->target), FIRST_RANGES, *sample ? 1 : FEW_ROWS));
+		range_key(ranges, SIDE_TARGET), relation_qualified_name(ranges->job->target), sample,
+		range_both(NULL, ranges->scope->target), FIRST_RANGES, *sample ? 1 : FEW_ROWS));
 	List	   *list = NIL;
 	char	   *low = NULL;
 
@@ -454,16 +289,16 @@ ranges_cut(Ranges *ranges)
 static List *
 cut_further_by_order(const Ranges *ranges, List *list)
 {
-	int		   *numbers = places(ranges, list);
+	int		   *numbers = range_places(ranges, list);
 	TextRows   *ends = target_ask(psprintf(
 		"SELECT n.place, n.k::pg_catalog.text FROM"
 		" (SELECT s.place, s.k, pg_catalog.row_number() OVER w, pg_catalog.count(*) OVER (PARTITION BY s.place) FROM"
 		"  (SELECT %s, %s FROM %s AS t WHERE %s) AS s(place, k) WINDOW w AS (PARTITION BY s.place ORDER BY s.k)) AS n(place, k, n, c)"
 		" WHERE n.n OPERATOR(pg_catalog.>) 1 AND (n.n OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.%%)"
 		"  GREATEST(n.c OPERATOR(pg_catalog./) %d, 1) OPERATOR(pg_catalog.=) 0 ORDER BY n.place, n.k",
-		place_of(ranges, SIDE_TARGET, list), ordered_key(ranges, SIDE_TARGET),
+		range_place(ranges, SIDE_TARGET, list), range_key(ranges, SIDE_TARGET),
 		relation_qualified_name(ranges->job->target),
-		both(ranges_condition(ranges, SIDE_TARGET, list), ranges->scope->target), CUT_RANGES));
+		range_both(range_condition(ranges, SIDE_TARGET, list), ranges->scope->target), CUT_RANGES));
 	List	   *pieces = NIL;
 	int			next = 0;
 	ListCell   *lc;
@@ -471,6 +306,7 @@ cut_further_by_order(const Ranges *ranges, List *list)
 	foreach(lc, list)
 	{
 		Range	   *range = lfirst(lc);
+		Range	   *last;
 		char	   *low = range->low;
 
 		for (; next < ends->nrows && atoi(ends->value[next][0]) == numbers[foreach_current_index(lc)]; next++)
@@ -481,7 +317,10 @@ cut_further_by_order(const Ranges *ranges, List *list)
 			pieces = lappend(pieces, new_range(range, low, ends->value[next][1], 0, 0));
 			low = ends->value[next][1];
 		}
-		pieces = lappend(pieces, new_range(range, low, range->high, 0, 0));
+		last = new_range(range, low, range->high, 0, 0);
+		/* nowhere to cut: its rows all have one key */
+		last->is_done = low == range->low;
+		pieces = lappend(pieces, last);
 	}
 	return pieces;
 }

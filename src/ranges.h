@@ -70,19 +70,10 @@ extern void ranges_go_on(Ranges *ranges);
 /* the whole key space cut into ranges of about the same number of rows, uncompared (of Range *) */
 extern List *ranges_cut(Ranges *ranges);
 
-/* the query that gets one line a range from a side: its number, rows and checksum */
-extern char *ranges_question(const Ranges *ranges, Side side, List *list);
-
 /* of these, those that differ */
 extern List *ranges_differing(Ranges *ranges, List *candidates);
 
 /* the same, cut until a range has few rows or cannot be cut any more */
 extern List *ranges_narrowed(Ranges *ranges, List *candidates);
-
-/*
- * The condition on rows of a side that they are in one of these ranges, which are in
- * the order of the key, or have the same number of bits.
- */
-extern char *ranges_condition(const Ranges *ranges, Side side, List *list);
 
 #endif							/* INCLOAD_RANGES_H */

@@ -11,10 +11,15 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 #include "catalog.h"
 #include "compat.h"
@@ -113,41 +118,30 @@ require_loaded(const Job *job, const Checkpoint *checkpoint)
 			 errhint("SELECT incload_run(%s) loads it.", quote_literal_cstr(job->name))));
 }
 
-/* the connection, the shape, and what is to be compared */
-static void
-open_sides(Reconciliation *self)
+/*
+ * May runs go on while ranges are compared? Not those that want more of the target than
+ * this has of it by then: they would wait for this, which will wait for their job's lock.
+ * And not where a wrapper may keep its snapshot to the end of this transaction: what is
+ * read once the lock is had would be older than what they have loaded.
+ */
+static bool
+lets_runs_go_on(const Reconciliation *self)
 {
-	Run		   *run = self->run;
-	const Job  *job = run->job;
+	const Job  *job = self->run->job;
 
-	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
-	if (self->repair)
-		target_require_writable(job, false);
-	run->source = source_connect(job, run->context);
-	run->shape = shape_build(run->source, job);
-	self->scope = scope_of(job, run->shape);
-	if (self->scope->unknown)
-		ereport(NOTICE,
-				(errmsg("every row of target %s is taken for the job's", job->target_name),
-				 errdetail("The reason: %s.", self->scope->unknown),
-				 errhint("Rows that the job is not about are reported as extra, and are never deleted.")));
-	if (self->mode == MODE_HASH && !run->source->is_postgres)
-	{
-		ereport(WARNING,
-				(errmsg("source %s computes no checksums: every row of it is read", job->source_name),
-				 errdetail("It is read through a foreign-data wrapper."),
-				 errhint("Mode count reads all rows, too, but keeps none; run it when the load does no harm.")));
-		self->mode = MODE_ROWS;
-	}
+	if (self->mode != MODE_HASH || job->options->schema_change == SCHEMA_CHANGE_EVOLVE ||
+		job_full_refresh_mode(job) != FULL_REFRESH_MERGE)
+		return false;
+	return self->run->source->routine->outlives_commit ||
+		(get_rel_relkind(job->source) == RELKIND_RELATION && !has_subclass(job->source));
 }
 
-/* the job's lock: no run comes in between from here on; and the checkpoint as the last run has left it */
+/* the job's lock: no run comes in between from here on */
 static void
-stop_runs(Reconciliation *self)
+take_lock(Reconciliation *self)
 {
 	Run		   *run = self->run;
 	const Job  *before = run->job;
-	Window		next;
 
 	run_wait_for_lock(run);
 	run->job = run->record->job = job_reload(before);
@@ -157,6 +151,49 @@ stop_runs(Reconciliation *self)
 				 errmsg("job \"%s\" was altered while it was compared", run->job->name),
 				 errdetail("What was compared is not what it loads now."),
 				 errhint("Call incload_reconcile once more.")));
+}
+
+/* the connection, the shape, and what is to be compared */
+static void
+open_sides(Reconciliation *self)
+{
+	Run		   *run = self->run;
+	const Job  *job = run->job;
+
+	run->source = source_connect(job, run->context);
+	if (self->mode == MODE_HASH && !run->source->is_postgres)
+	{
+		ereport(WARNING,
+				(errmsg("source %s computes no checksums: every row of it is read", job->source_name),
+				 errdetail("It is read through a foreign-data wrapper."),
+				 errhint("Mode count reads all rows, too, but keeps none; run it when the load does no harm.")));
+		self->mode = MODE_ROWS;
+	}
+	/* before any lock on a relation: runs take them in this order */
+	if (!lets_runs_go_on(self))
+		take_lock(self);
+	job = run->job;
+	job_lock_relations(job, self->repair ? RowExclusiveLock : AccessShareLock);
+	if (self->repair)
+		target_require_writable(job, false);
+	run->shape = shape_build(run->source, job);
+	self->scope = scope_of(job, run->shape);
+	if (self->scope->unknown)
+		ereport(NOTICE,
+				(errmsg("every row of target %s is taken for the job's", job->target_name),
+				 errdetail("The reason: %s.", self->scope->unknown),
+				 errhint("Rows that the job is not about are reported as extra, and are never deleted.")));
+}
+
+/* the lock, if it is not had yet, and the checkpoint as the last run has left it */
+static void
+stop_runs(Reconciliation *self)
+{
+	Run		   *run = self->run;
+	Window		next;
+
+	if (!run->is_locked)
+		take_lock(self);
 	run->checkpoint = checkpoint_read(run->job->id, run->shape, true);
 	require_loaded(run->job, run->checkpoint);
 	run->stop.code = "source_changed";
@@ -176,7 +213,16 @@ set_rights(Reconciliation *self)
 {
 	const Job  *job = self->run->job;
 	Judge	   *judge = &self->judge;
+	Relation	target;
 
+	target = table_open(job->target, AccessShareLock);
+	judge->may_double = !target_key_is_unique(target, job->key);
+	table_close(target, NoLock);
+	if (job->options->reject_limit > 0)
+	{
+		self->run->source->puts_aside = true;
+		judge->rejects = rejects_create(job, self->run->shape, self->run->record->run_id, job->options->reject_limit, self->run->context);
+	}
 	judge->order = self->run->shape->key_is_unique ? READ_ANY_ORDER : READ_BY_WATERMARK;
 	judge->result = self->rsinfo ? self->rsinfo->setResult : NULL;
 	judge->result_desc = self->rsinfo ? self->rsinfo->setDesc : NULL;
@@ -290,19 +336,20 @@ write_report(Reconciliation *self)
 		.mode = mode_names[self->mode],
 		.source_rows = self->source_rows, .target_rows = self->target_rows,
 		.ranges = self->ranges->nasked, .differing = self->differing,
-		.missing = judge->missing, .extra = judge->extra, .changed = judge->changed,
+		.missing = judge->missing, .extra = judge->extra, .changed = judge->changed, .duplicates = judge->duplicates,
 		.conflicts = judge->conflicts,
 		.repaired = applied->inserted + applied->updated + applied->pruned
 	};
-	int64		found = judge->missing + judge->extra + judge->changed;
+	int64		found = judge->missing + judge->extra + judge->changed + judge->duplicates;
 	/* whose version stays is settled, where the target's wins */
 	int64		unsettled = found -
 		(self->repair && record->job->options->on_conflict == ON_CONFLICT_TARGET ? judge->conflicts : 0);
 	char	   *message = self->mode == MODE_COUNT
 		? psprintf("%d of %d ranges have other numbers of rows", self->differing, self->ranges->nasked)
-		: psprintf(INT64_FORMAT " rows are missing, " INT64_FORMAT " are extra, " INT64_FORMAT " have changed; " INT64_FORMAT " inserted, "
-				   INT64_FORMAT " updated, " INT64_FORMAT " deleted", judge->missing, judge->extra, judge->changed,
-				   applied->inserted, applied->updated, applied->pruned);
+		: psprintf("missing " INT64_FORMAT ", extra " INT64_FORMAT ", changed " INT64_FORMAT "%s%s", judge->missing, judge->extra, judge->changed,
+				   judge->duplicates ? psprintf(", keys that are there twice " INT64_FORMAT, judge->duplicates) : "",
+				   self->repair ? psprintf("; inserted " INT64_FORMAT ", updated " INT64_FORMAT ", deleted " INT64_FORMAT,
+										   applied->inserted, applied->updated, applied->pruned) : "");
 
 	record->kind = "reconcile";
 	record->rows_read = judge->rows_read;
@@ -319,6 +366,12 @@ write_report(Reconciliation *self)
 			(errmsg("%s: %s", record->job->name, found || self->differing ? message : "no difference"),
 			 errdetail(INT64_FORMAT " rows of the source and " INT64_FORMAT " of the target were compared; "
 					   INT64_FORMAT " rows were read.", self->source_rows, self->target_rows, judge->rows_read)));
+	if (judge->superseded > 0)
+		ereport(WARNING,
+				(errmsg("source %s has keys of job \"%s\" more than once", record->job->source_name, record->job->name),
+				 errdetail(INT64_FORMAT " of the rows that were read have the key of another one.", judge->superseded),
+				 errhint("The one that is read last counts: a run and a comparison may take different ones. Choose a key that identifies a row.")));
+	rejects_report(judge->rejects);
 	if (unsettled > 0 || self->differing > 0)
 		catalog_ticket(record->job, record->run_id, "reconcile_mismatch",
 					   psprintf("source and target of job %s differ: %s", record->job->name, message));
@@ -355,10 +408,12 @@ reconcile_body(Run *run, void *argument)
 	progress_phase(PHASE_COMPARING);
 	job_require_whole(run->job);
 	reconcile_require_possible(run->job);
-	role_enter_owner(&bracket, run->job->owner, run->job->search_path);
+	batch_enter_owner(run->job, &bracket);
 	trouble_begin(&trouble, psprintf("It came up while job %s was reconciled.", run->job->name),
 				  psprintf("SELECT * FROM incload_check(%s) compares the job with both sides and with the rights on them.",
 						   quote_literal_cstr(run->job->name)));
+	trouble.row_hint = psprintf("SELECT incload_run(%s) first, if the source's columns have changed since the last run; what a column here has no place for stands in the message.",
+								quote_literal_cstr(run->job->name));
 	open_sides(self);
 	switch (self->mode)
 	{

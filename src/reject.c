@@ -11,6 +11,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -19,6 +20,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "reject.h"
+#include "role.h"
 #include "text_row.h"
 #include "trouble.h"
 
@@ -191,8 +193,21 @@ reject_fail(const Rejects *rejects, const ErrorData *error)
 			 errhint("Mend them at the source, change the target, or raise the option.")));
 }
 
+/*
+ * A key is printed in one way, so that it is found again by its text: whatever the zone of
+ * the session is. The caller takes the setting back by AtEOXact_GUC(false, level).
+ */
+static int
+pin_keys(void)
+{
+	int			level = NewGUCNestLevel();
+
+	role_set("TimeZone", "UTC");
+	return level;
+}
+
 static void
-add(Rejects *rejects, char **values, bool is_exact, const ErrorData *error)
+add(Rejects *rejects, char **keys, char **values, bool is_exact, const ErrorData *error)
 {
 	MemoryContext old;
 	Reject	   *reject;
@@ -201,7 +216,7 @@ add(Rejects *rejects, char **values, bool is_exact, const ErrorData *error)
 		reject_fail(rejects, error);
 	old = MemoryContextSwitchTo(rejects->context);
 	reject = palloc(sizeof(Reject));
-	reject->key = reject_key_json(rejects->shape, values);
+	reject->key = reject_key_json(rejects->shape, keys);
 	reject->row = row_json(rejects->shape, values);
 	reject->is_exact = is_exact;
 	reject->sqlstate = pstrdup(unpack_sql_state(error->sqlerrcode));
@@ -240,8 +255,11 @@ read_key(void *arg)
 	}
 }
 
-/* a prune has to leave the row alone that the target has of before; of a key that is no value it has none */
-static void
+/*
+ * A prune has to leave the row alone that the target has of before; of a key that is no value
+ * it has none. Returns the key as that row's would be printed, and as it came where it is none.
+ */
+static char **
 keep_key(Rejects *rejects, char **texts)
 {
 	TupleDesc	desc = rejects->shape->desc;
@@ -249,32 +267,40 @@ keep_key(Rejects *rejects, char **texts)
 	MemoryContext old;
 
 	if (rejects->shape->nkeys == 0)
-		return;
+		return texts;
 	work.values = palloc0(sizeof(Datum) * desc->natts);
 	work.nulls = palloc(sizeof(bool) * desc->natts);
 	memset(work.nulls, true, sizeof(bool) * desc->natts);
 	if (reject_try(read_key, &work, NULL) != NULL)
-		return;
+		return texts;
 	old = MemoryContextSwitchTo(rejects->context);
 	if (rejects->keys == NULL)
 		rejects->keys = tuplestore_begin_heap(false, false, 64);
 	tuplestore_putvalues(rejects->keys, desc, work.values, work.nulls);
 	MemoryContextSwitchTo(old);
 	rejects->nkeys++;
+	return text_row_print(desc, work.values, work.nulls);
 }
 
 void
 reject_unstaged(Rejects *rejects, char **values, bool is_exact, const ErrorData *error)
 {
-	add(rejects, values, is_exact, error);
-	keep_key(rejects, values);
+	int			level = pin_keys();
+
+	add(rejects, keep_key(rejects, values), values, is_exact, error);
+	AtEOXact_GUC(false, level);
 }
 
 void
 reject_staged(Rejects *rejects, TupleTableSlot *slot, const ErrorData *error)
 {
+	int			level = pin_keys();
+	char	  **values;
+
 	slot_getallattrs(slot);
-	add(rejects, text_row_print(rejects->shape->desc, slot->tts_values, slot->tts_isnull), true, error);
+	values = text_row_print(rejects->shape->desc, slot->tts_values, slot->tts_isnull);
+	add(rejects, values, values, true, error);
+	AtEOXact_GUC(false, level);
 }
 
 static void
@@ -342,6 +368,7 @@ remove_obsolete(const Job *job, const Shape *shape, Stage *stage)
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "incload row", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old;
 	StringInfoData ids;
+	int			level = pin_keys();
 
 	initStringInfo(&ids);
 	for (int i = 0; i < open->nrows; i++)
@@ -365,6 +392,7 @@ remove_obsolete(const Job *job, const Shape *shape, Stage *stage)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	ExecDropSingleTupleTableSlot(slot);
+	AtEOXact_GUC(false, level);
 	if (ids.len == 0)
 		return;
 	appendStringInfoChar(&ids, '}');

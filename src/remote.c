@@ -37,40 +37,11 @@
 #include "connection.h"
 #include "login.h"
 #include "remote.h"
+#include "remote_core.h"
 #include "script.h"
 
-/* Statement: one that is prepared on a connection */
-typedef struct Statement
-{
-	uint64		hash;			/* of the text */
-	char	   *sql;
-	char		name[24];
-} Statement;
-
-struct Remote
-{
-	Connection *connection;		/* NULL: given back, or lost */
-	char	   *server_name;
-	MemoryContext context;
-	MemoryContextCallback callback;
-
-	Question	settings;		/* what is to be set there for this use */
-	bool		settings_sent;
-	Script	   *script;			/* NULL: what is asked is nobody's script */
-	int			asked;			/* how many of the script's questions */
-	List	   *sent;			/* of Question *: not answered yet */
-	PGresult   *answer;			/* of the first of these, as far as it is read */
-
-	bool		forgets;		/* what was prepared is not known there any more: somebody stands between */
-	Guard		guard;			/* what is still to be answered as before; no answer: nothing */
-	bool		in_transaction; /* it is open, with a snapshot that others share */
-	bool		copy_begins;	/* the COPY is sent, and its first answer not read */
-	char	   *copy_sql;		/* for the error context */
-	char	   *copy_piece;		/* libpq's, of the last remote_copy_next() */
-};
-
-static void
-forget_results(Remote *remote)
+void
+remote_forget_results(Remote *remote)
 {
 	PQclear(remote->answer);
 	remote->answer = NULL;
@@ -92,7 +63,7 @@ remote_release(Remote *remote)
 {
 	Connection *connection = remote->connection;
 
-	forget_results(remote);
+	remote_forget_results(remote);
 	if (connection == NULL)
 		return;
 	remote->connection = NULL;
@@ -111,8 +82,8 @@ release_callback(void *arg)
 }
 
 /* the connection is gone */
-static void
-report_lost(Remote *remote, const char *sql)
+void
+remote_report_lost(Remote *remote, const char *sql)
 {
 	char	   *detail = connection_message(remote->connection);
 
@@ -139,8 +110,8 @@ says_lost(Remote *remote, const PGresult *result)
 }
 
 /* raises the error that a result holds, as it was raised there; clears the result */
-static void
-report_result(Remote *remote, PGresult *result, const char *sql)
+void
+remote_report_result(Remote *remote, PGresult *result, const char *sql)
 {
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
@@ -152,7 +123,7 @@ report_result(Remote *remote, PGresult *result, const char *sql)
 	if (says_lost(remote, result))
 	{
 		PQclear(result);
-		report_lost(remote, sql);
+		remote_report_lost(remote, sql);
 	}
 	code = MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
 	message = pstrdup(message ? message : "unknown error");
@@ -168,8 +139,8 @@ report_result(Remote *remote, PGresult *result, const char *sql)
 			 errcontext("remote SQL command: %s", sql)));
 }
 
-static void
-require_open(Remote *remote, const char *sql)
+void
+remote_require_open(Remote *remote, const char *sql)
 {
 	if (remote->connection == NULL || remote->connection->pg == NULL)
 		ereport(ERROR,
@@ -179,8 +150,8 @@ require_open(Remote *remote, const char *sql)
 }
 
 /* the next result of what was sent, NULL between two statements */
-static PGresult *
-next_result(Remote *remote, const char *sql)
+PGresult *
+remote_next_result(Remote *remote, const char *sql)
 {
 	PGconn	   *pg = remote->connection->pg;
 
@@ -188,13 +159,13 @@ next_result(Remote *remote, const char *sql)
 	{
 		(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
 		if (!PQconsumeInput(pg))
-			report_lost(remote, sql);
+			remote_report_lost(remote, sql);
 	}
 	return PQgetResult(pg);
 }
 
-static bool
-is_good(const PGresult *result)
+bool
+remote_is_good(const PGresult *result)
 {
 	ExecStatusType status = PQresultStatus(result);
 
@@ -205,8 +176,8 @@ is_good(const PGresult *result)
  * The statement of this text that is prepared on the connection. If there is
  * none, NULL, or with "prepare" it is sent to be prepared.
  */
-static Statement *
-find_statement(Remote *remote, const char *sql, bool prepare)
+Statement *
+remote_find_statement(Remote *remote, const char *sql, bool prepare)
 {
 	Connection *connection = remote->connection;
 	uint64		hash = DatumGetUInt64(hash_any_extended((const unsigned char *) sql, strlen(sql), 0));
@@ -232,7 +203,7 @@ find_statement(Remote *remote, const char *sql, bool prepare)
 	MemoryContextSwitchTo(old);
 	/* where that fails, the connection is not used again, and no more is the name */
 	if (!PQsendPrepare(connection->pg, statement->name, sql, 0, NULL))
-		report_lost(remote, sql);
+		remote_report_lost(remote, sql);
 	return statement;
 }
 
@@ -249,7 +220,7 @@ send_question(Remote *remote, Question *question, Statement *statement)
 		  : PQsendQueryPrepared(pg, name, question->narguments,
 								(const char *const *) question->arguments, NULL, NULL, 0)) ||
 		!PQpipelineSync(pg))
-		report_lost(remote, question->sql);
+		remote_report_lost(remote, question->sql);
 	old = MemoryContextSwitchTo(remote->context);
 	remote->sent = lappend(remote->sent, question);
 	MemoryContextSwitchTo(old);
@@ -264,39 +235,39 @@ read_answer(Remote *remote)
 
 	for (;;)
 	{
-		PGresult   *result = next_result(remote, sql);
+		PGresult   *result = remote_next_result(remote, sql);
 
 		if (result == NULL)
 		{
 			if (PQstatus(remote->connection->pg) == CONNECTION_BAD)
-				report_lost(remote, sql);
+				remote_report_lost(remote, sql);
 		}
 		else if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
 		{
 			PQclear(result);
 			break;
 		}
-		else if (remote->answer && !is_good(remote->answer))
+		else if (remote->answer && !remote_is_good(remote->answer))
 			PQclear(result);	/* the first error is the one that tells */
 		else
 		{
 			PQclear(remote->answer);
 			remote->answer = result;
-			if (!is_good(result) && says_lost(remote, result))
-				report_lost(remote, sql);
+			if (!remote_is_good(result) && says_lost(remote, result))
+				remote_report_lost(remote, sql);
 		}
 	}
 	remote->sent = list_delete_first(remote->sent);
 	answer = remote->answer;
 	remote->answer = NULL;
-	if (!is_good(answer))
+	if (!remote_is_good(answer))
 		remote->connection->is_spoilt = true;
 	return answer;
 }
 
 /* reads what was sent ahead, for nothing */
-static void
-abandon_sent(Remote *remote)
+void
+remote_abandon_sent(Remote *remote)
 {
 	while (remote->sent != NIL)
 		PQclear(read_answer(remote));
@@ -334,31 +305,31 @@ settings_for(Remote *remote)
 }
 
 /* the settings go first, without being waited for; after a COPY, questions go as those before it did */
-static void
-send_settings(Remote *remote)
+void
+remote_send_settings(Remote *remote)
 {
 	if (remote->connection->is_opening)
 		(void) login_proceed(remote->connection, true);
 	if (!remote->settings_sent)
 		remote->settings.sql = settings_for(remote);
 	if (!PQenterPipelineMode(remote->connection->pg))
-		report_lost(remote, remote->settings.sql);
+		remote_report_lost(remote, remote->settings.sql);
 	if (remote->settings_sent)
 		return;
-	send_question(remote, &remote->settings, find_statement(remote, remote->settings.sql, true));
+	send_question(remote, &remote->settings, remote_find_statement(remote, remote->settings.sql, true));
 	remote->settings_sent = true;
 }
 
-static void
-read_settings(Remote *remote)
+void
+remote_read_settings(Remote *remote)
 {
 	PGresult   *result;
 
 	if (remote->sent == NIL || linitial(remote->sent) != &remote->settings)
 		return;
 	result = read_answer(remote);
-	if (!is_good(result))
-		report_result(remote, result, remote->settings.sql);
+	if (!remote_is_good(result))
+		remote_report_result(remote, result, remote->settings.sql);
 	PQclear(result);
 }
 
@@ -381,28 +352,28 @@ ask(Remote *remote, Question *question)
 {
 	PGresult   *answer;
 
-	require_open(remote, question->sql);
-	send_settings(remote);
-	read_settings(remote);
+	remote_require_open(remote, question->sql);
+	remote_send_settings(remote);
+	remote_read_settings(remote);
 	/* what is asked after all of something else is not waited for any more */
 	while (remote->sent != NIL && !question_same(linitial(remote->sent), question))
 		PQclear(read_answer(remote));
 	if (remote->sent == NIL)
 		send_question(remote, question,
-					  find_statement(remote, question->sql, question->narguments > 0));
+					  remote_find_statement(remote, question->sql, question->narguments > 0));
 	if (remote->script)
 		script_note(remote->script, remote->asked++, question);
 	answer = read_answer(remote);
-	if (!is_good(answer) && plan_does_not_fit(answer))
+	if (!remote_is_good(answer) && plan_does_not_fit(answer))
 	{
 		remote->forgets = true;
 		PQclear(answer);
-		abandon_sent(remote);
+		remote_abandon_sent(remote);
 		send_question(remote, question, NULL);
 		answer = read_answer(remote);
 	}
-	if (!is_good(answer))
-		report_result(remote, answer, question->sql);
+	if (!remote_is_good(answer))
+		remote_report_result(remote, answer, question->sql);
 	return answer;
 }
 
@@ -412,16 +383,16 @@ remote_follow(Remote *remote, const char *name)
 	ListCell   *lc;
 
 	Assert(remote->script == NULL && remote->asked == 0);
-	require_open(remote, name);
+	remote_require_open(remote, name);
 	remote->script = script_find(&remote->connection->scripts, name, remote->connection->context);
-	send_settings(remote);
+	remote_send_settings(remote);
 	foreach(lc, remote->script->questions)
 	{
 		Question   *question = lfirst(lc);
 
 		if (!question->is_settled)
 			return foreach_current_index(lc) > 0;
-		send_question(remote, question, find_statement(remote, question->sql, true));
+		send_question(remote, question, remote_find_statement(remote, question->sql, true));
 	}
 	return remote->script->questions != NIL;
 }
@@ -435,23 +406,23 @@ remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_
 	Question   *copy = question_copy(&question);
 
 	MemoryContextSwitchTo(old);
-	require_open(remote, sql);
-	send_settings(remote);
-	send_question(remote, copy, find_statement(remote, sql, argument != NULL));
+	remote_require_open(remote, sql);
+	remote_send_settings(remote);
+	send_question(remote, copy, remote_find_statement(remote, sql, argument != NULL));
 }
 
 bool
 remote_ready(Remote *remote)
 {
-	require_open(remote, "");
+	remote_require_open(remote, "");
 	return !remote->connection->is_opening || login_proceed(remote->connection, false);
 }
 
 int
 remote_version(Remote *remote)
 {
-	require_open(remote, "");
-	send_settings(remote);
+	remote_require_open(remote, "");
+	remote_send_settings(remote);
 	return PQserverVersion(remote->connection->pg);
 }
 
@@ -460,7 +431,7 @@ remote_encoding(Remote *remote)
 {
 	const char *name;
 
-	require_open(remote, "");
+	remote_require_open(remote, "");
 	name = PQparameterStatus(remote->connection->pg, "server_encoding");
 	return name ? pg_char_to_encoding(name) : -1;
 }
@@ -486,7 +457,7 @@ remote_query(Remote *remote, const char *sql, const char *argument)
 			rows->value[r][c] = PQgetisnull(result, r, c) ? NULL
 				: pstrdup(PQgetvalue(result, r, c));
 	}
-	forget_results(remote);
+	remote_forget_results(remote);
 	return rows;
 }
 
@@ -503,219 +474,6 @@ remote_describe(Remote *remote, const char *sql, int ncolumns, Oid *types, int32
 		typmods[i] = OidIsValid(types[i]) ? PQfmod(result, i) : -1;
 	}
 	PQclear(result);
-}
-
-/*
- * The lock comes before the snapshot: whoever has rewritten the table in
- * between (ALTER TABLE) has left nothing in it that an older snapshot shows.
- */
-#define BEGIN_READING "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY%s%s"
-
-/* the guard's question as SQL; it was asked before, and so is prepared */
-static const char *
-guard_first(Remote *remote, const Guard *guard)
-{
-	Statement  *statement = guard && !remote->forgets ? find_statement(remote, guard->sql, false) : NULL;
-
-	if (statement == NULL)
-		return "";
-	remote->guard = *guard;
-	return psprintf("; EXECUTE %s(%s)", statement->name, quote_literal_cstr(guard->argument));
-}
-
-/* is it the answer that was had? */
-static bool
-same_answer(const PGresult *result, const TextRows *answer)
-{
-	if (PQntuples(result) != answer->nrows)
-		return false;
-	for (int r = 0; r < answer->nrows; r++)
-		for (int c = 0; c < answer->ncols; c++)
-		{
-			const char *was = answer->value[r][c];
-
-			if (PQgetisnull(result, r, c) ? was != NULL : was == NULL || strcmp(was, PQgetvalue(result, r, c)) != 0)
-				return false;
-		}
-	return true;
-}
-
-/* clears the result where it is not what the guard had */
-static void
-check_guard(Remote *remote, PGresult *result)
-{
-	bool		holds = same_answer(result, remote->guard.answer);
-
-	remote->guard.answer = NULL;
-	if (holds)
-		return;
-	remote->connection->is_spoilt = true;
-	PQclear(result);
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("%s at server \"%s\" was altered while the run began", remote->guard.argument,
-					remote->server_name),
-			 errdetail("Its columns, types or keys are not those that the run was planned for."),
-			 errhint("Run the job again.")));
-}
-
-/* sends simple queries, after the last answer to what was asked before */
-static void
-send_simple(Remote *remote, const char *sql)
-{
-	require_open(remote, sql);
-	send_settings(remote);
-	read_settings(remote);
-	abandon_sent(remote);
-	if (!PQexitPipelineMode(remote->connection->pg) || !PQsendQuery(remote->connection->pg, sql))
-		report_lost(remote, sql);
-}
-
-/* what stands between BEGIN and the snapshot */
-static const char *
-lock_first(const char *relation)
-{
-	return relation ? psprintf("; LOCK TABLE %s IN ACCESS SHARE MODE", relation) : "";
-}
-
-char *
-remote_share_snapshot(Remote *remote, const char *relation, const Guard *guard)
-{
-	char	   *sql = psprintf(BEGIN_READING "%s; SELECT pg_catalog.pg_export_snapshot()",
-							   lock_first(relation), "", guard_first(remote, guard));
-	PGresult   *result;
-	char	   *snapshot = NULL;
-
-	send_simple(remote, sql);
-	while ((result = next_result(remote, sql)) != NULL)
-	{
-		if (!is_good(result))
-			report_result(remote, result, sql);
-		if (PQresultStatus(result) == PGRES_TUPLES_OK && remote->guard.answer)
-			check_guard(remote, result);
-		else if (PQresultStatus(result) == PGRES_TUPLES_OK)
-			snapshot = pstrdup(PQgetvalue(result, 0, 0));
-		PQclear(result);
-	}
-	if (snapshot == NULL)
-		report_lost(remote, sql);
-	remote->in_transaction = true;
-	return snapshot;
-}
-
-void
-remote_take_snapshot(Remote *remote, const char *snapshot, const char *relation)
-{
-	/* who queues for the table waits for the first reader, and that would wait for this one */
-	char	   *sql = psprintf(BEGIN_READING "; SET TRANSACTION SNAPSHOT %s", lock_first(relation),
-							   relation ? " NOWAIT" : "", quote_literal_cstr(snapshot));
-	PGresult   *result;
-
-	send_simple(remote, sql);
-	while ((result = next_result(remote, sql)) != NULL)
-	{
-		if (!is_good(result))
-			report_result(remote, result, sql);
-		PQclear(result);
-	}
-	remote->in_transaction = true;
-}
-
-void
-remote_copy_start(Remote *remote, const char *sql, const char *relation, const Guard *guard)
-{
-	if (remote->in_transaction && !PQsendQuery(remote->connection->pg, psprintf("%s; COMMIT", sql)))
-		report_lost(remote, sql);
-	else if (!remote->in_transaction)
-		send_simple(remote, psprintf(BEGIN_READING "%s; %s; COMMIT", lock_first(relation), "",
-									 guard_first(remote, guard), sql));
-	remote->in_transaction = false;
-	remote->copy_sql = MemoryContextStrdup(remote->context, sql);
-	remote->copy_begins = true;
-}
-
-/* has the COPY begun? The server says so with the first rows, and not before. */
-static bool
-copy_has_begun(Remote *remote, bool wait)
-{
-	const char *sql = remote->copy_sql;
-	PGresult   *result;
-
-	while (remote->copy_begins)
-	{
-		if (!wait && PQisBusy(remote->connection->pg))
-			return false;
-		result = next_result(remote, sql);
-		if (result == NULL)
-			report_lost(remote, sql);
-		if (PQresultStatus(result) == PGRES_COPY_OUT)
-			remote->copy_begins = false;
-		else if (PQresultStatus(result) == PGRES_TUPLES_OK && remote->guard.answer)
-			check_guard(remote, result);
-		else if (PQresultStatus(result) != PGRES_COMMAND_OK)
-			report_result(remote, result, sql);
-		PQclear(result);
-	}
-	return true;
-}
-
-bool
-remote_copy_arrived(Remote *remote, const char **data, int *length)
-{
-	if (!PQconsumeInput(remote->connection->pg))
-		report_lost(remote, remote->copy_sql);
-	*length = remote_copy_next(remote, data, false);
-	return *length != 0;
-}
-
-bool
-remote_wait_any(Remote *const *remotes, int n)
-{
-	PGconn	  **pgs = palloc(sizeof(PGconn *) * n);
-	bool		has_come;
-
-	for (int i = 0; i < n; i++)
-		pgs[i] = remotes[i]->connection->pg;
-	has_come = connection_wait_any(pgs, n, 1000);
-	pfree(pgs);
-	return has_come;
-}
-
-int
-remote_copy_next(Remote *remote, const char **data, bool wait)
-{
-	PGconn	   *pg = remote->connection->pg;
-	PGresult   *result;
-	int			length;
-
-	forget_results(remote);
-	if (!copy_has_begun(remote, wait))
-		return 0;
-	while ((length = PQgetCopyData(pg, &remote->copy_piece, true)) == 0)
-	{
-		if (!wait)
-			return 0;
-		(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
-		if (!PQconsumeInput(pg))
-			report_lost(remote, remote->copy_sql);
-	}
-	if (length > 0)
-	{
-		/* a stream that never runs dry never waits */
-		CHECK_FOR_INTERRUPTS();
-		*data = remote->copy_piece;
-		return length;
-	}
-	if (length == -2)
-		report_lost(remote, remote->copy_sql);
-	/* the end of the COPY, and that of its transaction */
-	while ((result = next_result(remote, remote->copy_sql)) != NULL)
-	{
-		if (!is_good(result))
-			report_result(remote, result, remote->copy_sql);
-		PQclear(result);
-	}
-	return -1;
 }
 
 Remote *

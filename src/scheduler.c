@@ -4,8 +4,8 @@
  *
  * It looks at the agenda each naptime, and when a job is known to be due, and
  * hands what is due to runners, at most incload.max_workers of them on the
- * server (dispatch.c). Between two looks it is in no transaction. All that it has to
- * remember is in tables.
+ * server (dispatch.c). It also delivers alerts (alert.c). Between two looks it is in
+ * no transaction. All that it has to remember is in tables.
  */
 #include "postgres.h"
 
@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "alert.h"
 #include "background.h"
 #include "dispatch.h"
 #include "history.h"
@@ -179,6 +180,7 @@ incload_scheduler_main(Datum arg)
 	scheduler.context = AllocSetContextCreate(TopMemoryContext, "incload scheduler", ALLOCSET_DEFAULT_SIZES);
 	scheduler.look_context = AllocSetContextCreate(scheduler.context, "incload look", ALLOCSET_DEFAULT_SIZES);
 	dispatch_begin(scheduler.context);
+	alert_begin(scheduler.context);
 	MemoryContextSwitchTo(scheduler.context);
 	while (!ShutdownRequestPending)
 	{
@@ -186,12 +188,11 @@ incload_scheduler_main(Datum arg)
 
 		if (next == 0)
 			leave(END_NO_EXTENSION);
+		next = Min(next, alert_look());
 		if (!ShutdownRequestPending && !slot_mine().leave)
 			sweep_some(scheduler.look_context);
 		if (!ShutdownRequestPending && !slot_mine().leave)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)),
-							 incload_wait_event_idle());
+			alert_wait(Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (slots_is_stopped(MyDatabaseId))

@@ -504,6 +504,8 @@ shape_build(Source *source, const Job *job)
 	shape_add_watermark(source, job, shape, facts, watermark_type, watermark_typmod,
 						watermark_collation);
 	shape->of_tombstones = job->reads_tombstones;
+	if (source->routine->outlives_commit)
+		shape->zone = job->options->source_timezone ? job->options->source_timezone : "UTC";
 	shape_add_deleted(job, shape);
 	shape_build_desc(shape);
 	return shape;

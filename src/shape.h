@@ -64,6 +64,7 @@ typedef struct Shape
 	char	   *deleted_expression; /* "the row is deleted", to be read along; NULL: nothing says so */
 	char	   *deleted_name;	/* of the column that is added for it, unlike any other */
 	int			deleted_position;	/* in a row; -1: none */
+	const char *zone;			/* the source's TimeZone, where its server evaluates the filter; else NULL */
 	bool		of_tombstones;	/* each row says that its key is deleted, and has no more than that */
 	bool		by_xmin;		/* no column is tracked, but the transaction that wrote a row */
 	TupleDesc	desc;			/* of a staged row */

@@ -298,7 +298,7 @@ enum
 {
 	SLO_PERIOD, SLO_AS_OF, SLO_OBSERVED, SLO_P50, SLO_P95, SLO_P99, SLO_FRESHNESS, SLO_FRESH, SLO_SUCCESS, SLO_LEFT, SLO_BY,
 	SLO_BURN_1H, SLO_BURN_6H, SLO_RUNS, SLO_FAILED, SLO_RATE, SLO_ERRORS, SLO_RECOVERIES, SLO_RECOVERY, SLO_BACKFILL_ROWS,
-	SLO_BACKFILL_BYTES, SLO_COMPARISONS, SLO_MISSING, SLO_EXTRA, SLO_COLUMNS
+	SLO_BACKFILL_BYTES, SLO_COMPARISONS, SLO_MISSING, SLO_EXTRA, SLO_DUPLICATE, SLO_COLUMNS
 };
 
 /* Row: on its way to the result; nothing is in it that is not put in */
@@ -358,6 +358,7 @@ fill_row(Row *row, const Periods *periods, const Interval *period, int64 length)
 	set(row, SLO_COMPARISONS, true, Int64GetDatum(findings.comparisons));
 	set_fraction(row, SLO_MISSING, findings.source_rows > 0, (double) findings.missing / Max(findings.source_rows, 1));
 	set_fraction(row, SLO_EXTRA, findings.target_rows > 0, (double) findings.extra / Max(findings.target_rows, 1));
+	set_fraction(row, SLO_DUPLICATE, findings.target_rows > 0, (double) findings.duplicate / Max(findings.target_rows, 1));
 }
 
 /* what is older than the history is kept says nothing, even if some of it is still there */

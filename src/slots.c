@@ -456,7 +456,9 @@ slot_has_job(Oid database, int64 job_id)
 	{
 		Slot	   *slot = &shared->slot[i];
 
-		is_found |= slot_is_working(slot) && slot->database == database && slot->task.job_id == job_id;
+		/* a comparison takes the job's lock when it needs it */
+		is_found |= slot_is_working(slot) && slot->database == database && slot->task.job_id == job_id &&
+			!slot->task.is_reconcile;
 	}
 	unlock_slots();
 	return is_found;

@@ -246,6 +246,8 @@ say_tombstone_triggers(Script *script, const TombstoneTable *t)
 						  "    ELSE\n        INSERT INTO %s (%s) VALUES (%s);\n    END IF;\n    RETURN NULL;\nEND\n",
 						  t->relation, t->names.data, t->from.data, script->relation,
 						  t->relation, t->names.data, t->old.data));
+	say(script, "nobody else puts it on a table of his own",
+		psprintf("REVOKE ALL ON FUNCTION %s() FROM PUBLIC;", beside(script, "incload_deleted")));
 	say_trigger(script, "a row that is deleted leaves its key", "incload_deleted", "AFTER DELETE", "FOR EACH ROW", "incload_deleted");
 	say_trigger(script, "so does one whose key is changed", "incload_rekeyed", "AFTER UPDATE",
 				psprintf("FOR EACH ROW WHEN (%s)", t->rekeyed.data), "incload_deleted");

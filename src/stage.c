@@ -313,18 +313,14 @@ stage_environment(Stage *stage)
 	return environment;
 }
 
-/* what a query returns, in a store of its own; sets how many rows */
+/* what a query returns, in a store that lives as long as the stage */
 static Tuplestorestate *
 query_into_store(Stage *stage, const char *sql, QueryEnvironment *environment, int64 *nrows)
 {
 	MemoryContext old = MemoryContextSwitchTo(stage->context);
-	Tuplestorestate *store = tuplestore_begin_heap(false, false, work_mem);
-	DestReceiver *dest;
+	Tuplestorestate *store = execute_into_store(sql, environment, nrows);
 
 	MemoryContextSwitchTo(old);
-	dest = CreateDestReceiver(DestTuplestore);
-	SetTuplestoreDestReceiverParams(dest, store, stage->context, false, NULL, NULL);
-	*nrows = execute_statement(sql, environment, dest).processed;
 	return store;
 }
 

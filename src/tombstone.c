@@ -253,14 +253,14 @@ key_as_condition(const Tombstones *self)
 		const char *name = shape->columns[shape->key[i]].name;
 		const LoadColumn *row = key_of_rows(self, shape->key[i]);
 
-		appendStringInfo(&buf, "%s%s || pg_catalog.quote_literal(s.%s::pg_catalog.text) || %s",
-						 i ? " || " : "",
+		appendStringInfo(&buf, "%s%s, pg_catalog.quote_literal(s.%s::pg_catalog.text), %s",
+						 i ? ", " : "pg_catalog.concat(",
 						 quote_literal_cstr(psprintf("%s%s OPERATOR(pg_catalog.=) ", i ? " AND " : "(", row->expression)),
 						 quote_identifier(name),
 						 quote_literal_cstr(psprintf("::%s", format_type_extended(row->source_type, -1,
 																				  FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY))));
 	}
-	appendStringInfoString(&buf, " || ')'");
+	appendStringInfoString(&buf, ", ')')");
 	return buf.data;
 }
 
@@ -278,7 +278,7 @@ conditions(const Tombstones *self, Stage *stage)
 	level = execute_lead_planner(lead);
 	if (SPI_register_relation(get_ENR(environment, STAGE_NAME)) != SPI_OK_REL_REGISTER ||
 		SPI_execute(psprintf("SELECT pg_catalog.string_agg(s.incload_condition, ' OR ') FROM"
-							 " (SELECT %s AS incload_condition, pg_catalog.row_number() OVER () / %d AS incload_part"
+							 " (SELECT %s AS incload_condition, pg_catalog.row_number() OVER () OPERATOR(pg_catalog./) %d AS incload_part"
 							 "  FROM " STAGE_NAME " AS s JOIN %s AS t ON %s) AS s GROUP BY s.incload_part",
 							 key_as_condition(self), KEYS_ASKED, relation_qualified_name(self->job->target),
 							 merge_key_condition(self->shape, "t", "s")), false, 0) != SPI_OK_SELECT)

@@ -117,6 +117,17 @@ is(as_loader($target, q{SELECT rows_pruned FROM incload_run('keyed')}), '2', 'an
 is(reconcile('keyed', 'hash', 1), "changed:2/updated\nmissing:1/inserted", 'and mended');
 is(reconcile('keyed'), '', 'all of it');
 
+# a target that nothing keeps from having a key twice, and one that has nothing but one key
+$source->safe_psql('postgres', q{CREATE TABLE doubled (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL DEFAULT now()); INSERT INTO doubled SELECT i, 'v' FROM generate_series(1, 1000) i});
+foreign_table($target, 'doubled');
+as_loader($target, q{CREATE TABLE dw.doubled (id int, v text, updated_at timestamptz);
+	SELECT incload_create_job('doubled', 'src.doubled', 'dw.doubled', 'upsert', 'updated_at', '{id}');
+	SELECT incload_run('doubled'); INSERT INTO dw.doubled SELECT * FROM dw.doubled WHERE id IN (5, 500); INSERT INTO dw.doubled SELECT * FROM dw.doubled WHERE id = 500});
+is(as_loader($target, q{SELECT string_agg(concat_ws(' ', difference, key->>'id', target_rows, action), ', ' ORDER BY key->>'id') FROM incload_reconcile('doubled')}), 'duplicate 5 2 none, duplicate 500 4 none', 'keys that are there twice');
+is(as_loader($target, q{SELECT rows_duplicate, rows_extra FROM incload.reconcile WHERE job = 'doubled'}), '2|0', 'and on record');
+as_loader($target, q{TRUNCATE dw.doubled; INSERT INTO dw.doubled SELECT 77, 'x', now() FROM generate_series(1, 3000)});
+is(as_loader($target, q{SELECT difference, count(*) FROM incload_reconcile('doubled') GROUP BY 1 ORDER BY 1}), "changed|3000\nduplicate|1\nmissing|999", 'a range that cannot be cut is looked at as it is');
+
 $source->safe_psql('postgres', q{CREATE TABLE log (id bigint GENERATED ALWAYS AS IDENTITY, v text)});
 foreign_table($target, 'log');
 fails_with($target, 'loader', q{SELECT incload_create_job('log', 'src.log', 'dw.log', 'append', 'id', '{}', options => '{"deletes": "prune"}')}, '22023', qr/option "deletes" cannot be "prune" with strategy append/, 'prune wants upsert');

@@ -1,0 +1,245 @@
+/*
+ * tally.c
+ *		Counters that only go up, beside a history that is pruned.
+ *
+ * A trigger on incload.run_store adds to a job's tally what a write of a run's
+ * row has brought, in the transaction that writes it: so whoever writes the
+ * row, a run, a batch, the record of a failure or the closing of a dead run, is
+ * counted once, and what is rolled back is not counted.
+ *
+ * Nobody may wait for a tally: a run's transaction can stay open for as long as
+ * its session likes, and the worker that records the next failure of the same
+ * session would wait for it for ever. Whoever finds a job's row locked makes
+ * another, and whoever finds two free ones puts them together. The counter is
+ * the sum of a job's rows.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "catalog.h"
+#include "compat.h"
+
+/* the columns of incload.tally_store that add up; the first ones have the same names in incload.run_store */
+static const char *const columns[] = {
+	"rows_read", "rows_inserted", "rows_updated", "rows_unchanged", "rows_deleted", "rows_superseded",
+	"rows_suppressed", "rows_rejected", "rows_pruned", "batches", "bytes_read",
+	"runs_succeeded", "runs_failed", "runs_cancelled", "runs_skipped",
+	"run_microseconds", "backfill_rows_read", "pages", "tickets"
+};
+
+#define NCOLUMNS lengthof(columns)
+#define NSHARED 11				/* as far as bytes_read */
+
+/* the ends of a run, as columns from runs_succeeded on; "running" is none */
+static const char *const ends[] = {"succeeded", "failed", "cancelled", "skipped"};
+
+enum
+{
+	RUNS_SUCCEEDED = NSHARED,
+	RUN_MICROSECONDS = NSHARED + lengthof(ends),
+	BACKFILL_ROWS_READ,
+	PAGES,
+	TICKETS
+};
+
+static Datum
+attribute(TriggerData *trigger, HeapTuple tuple, const char *column, bool *isnull)
+{
+	TupleDesc	desc = RelationGetDescr(trigger->tg_relation);
+
+	return SPI_getbinval(tuple, desc, SPI_fnumber(desc, column), isnull);
+}
+
+static int64
+number(TriggerData *trigger, HeapTuple tuple, const char *column)
+{
+	TupleDesc	desc = RelationGetDescr(trigger->tg_relation);
+	bool		isnull;
+	Datum		value;
+
+	if (tuple == NULL)
+		return 0;
+	value = attribute(trigger, tuple, column, &isnull);
+	if (isnull)
+		return 0;
+	return SPI_gettypeid(desc, SPI_fnumber(desc, column)) == INT4OID ? DatumGetInt32(value) : DatumGetInt64(value);
+}
+
+static char *
+word(TriggerData *trigger, HeapTuple tuple, const char *column)
+{
+	bool		isnull;
+	Datum		value;
+
+	if (tuple == NULL)
+		return "";
+	value = attribute(trigger, tuple, column, &isnull);
+	return isnull ? "" : TextDatumGetCString(value);
+}
+
+/* a piece of SQL for each column: @ is its name, # its parameter, which are counted from 2 */
+static char *
+each_column(const char *format)
+{
+	StringInfoData buf;
+
+	initStringInfo(&buf);
+	for (int i = 0; i < NCOLUMNS; i++)
+	{
+		const char *piece = format;
+
+		appendStringInfoString(&buf, i ? ", " : "");
+		for (; *piece; piece++)
+			if (*piece == '@')
+				appendStringInfoString(&buf, columns[i]);
+			else if (*piece == '#')
+				appendStringInfo(&buf, "$%d::bigint", i + 2);
+			else
+				appendStringInfoChar(&buf, *piece);
+	}
+	return buf.data;
+}
+
+/* two rows of a job become one */
+static void
+merge(const char *kept, const char *other)
+{
+	catalog_query(psprintf("WITH other AS (DELETE FROM incload.tally_store WHERE tally_id = $2::bigint RETURNING *)"
+						   " UPDATE incload.tally_store t SET %s FROM other o WHERE t.tally_id = $1::bigint",
+						   each_column("@ = t.@ + o.@")),
+				  2, (const char *const[]) {kept, other});
+}
+
+/*
+ * Adds to one of the job's rows. In a transaction with one snapshot for all its
+ * statements, a row that was changed since would be an error: it always makes
+ * its own.
+ */
+static void
+add(int64 job_id, const int64 *gains)
+{
+	const char *params[NCOLUMNS + 1] = {catalog_number(job_id)};
+	TextRows   *rows = NULL;
+
+	for (int i = 0; i < NCOLUMNS; i++)
+		params[i + 1] = catalog_number(gains[i]);
+	if (!IsolationUsesXactSnapshot())
+		rows = catalog_query("SELECT tally_id FROM incload.tally_store WHERE job_id = $1::bigint"
+							 " ORDER BY tally_id LIMIT 2 FOR UPDATE SKIP LOCKED", 1, params);
+	if (rows == NULL || rows->nrows == 0)
+	{
+		catalog_query(psprintf("INSERT INTO incload.tally_store (job_id, %s) VALUES ($1::bigint, %s)",
+							   each_column("@"), each_column("#")), NCOLUMNS + 1, params);
+		return;
+	}
+	params[0] = rows->value[0][0];
+	catalog_query(psprintf("UPDATE incload.tally_store SET %s WHERE tally_id = $1::bigint", each_column("@ = @ + #")),
+				  NCOLUMNS + 1, params);
+	if (rows->nrows > 1)
+		merge(rows->value[0][0], rows->value[1][0]);
+}
+
+static void
+require_trigger(FunctionCallInfo fcinfo)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_AFTER(((TriggerData *) fcinfo->context)->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(((TriggerData *) fcinfo->context)->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("this function is a trigger of incload's own tables")));
+}
+
+/* the column of a run's end; -1 as long as it has none */
+static int
+end_column(const char *status)
+{
+	for (int i = 0; i < lengthof(ends); i++)
+		if (strcmp(status, ends[i]) == 0)
+			return RUNS_SUCCEEDED + i;
+	return -1;
+}
+
+/* what the row's counts have grown by; a run that failed falls back to what is committed, which is not less */
+static void
+take_counts(TriggerData *trigger, HeapTuple before, HeapTuple now, int64 *gains)
+{
+	for (int i = 0; i < NSHARED; i++)
+		gains[i] = Max(number(trigger, now, columns[i]) - number(trigger, before, columns[i]), 0);
+	if (strcmp(word(trigger, now, "kind"), "backfill") == 0)
+		gains[BACKFILL_ROWS_READ] = gains[0];
+}
+
+static void
+take_end(TriggerData *trigger, HeapTuple before, HeapTuple now, int64 *gains)
+{
+	int			end = end_column(word(trigger, now, "status"));
+	bool		isnull;
+	TimestampTz started = DatumGetTimestampTz(attribute(trigger, now, "started_at", &isnull));
+	Datum		finished = attribute(trigger, now, "finished_at", &isnull);
+
+	if (end < 0 || end_column(word(trigger, before, "status")) >= 0)
+		return;
+	gains[end] = 1;
+	if (!isnull)
+		gains[RUN_MICROSECONDS] = Max(DatumGetTimestampTz(finished) - started, 0);
+}
+
+PG_FUNCTION_INFO_V1(incload_tally_run);
+
+/*
+ * incload.tally_run() → trigger
+ *		After a row of incload.run_store is written: what it says more than before.
+ */
+Datum
+incload_tally_run(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	int64		gains[NCOLUMNS] = {0};
+	HeapTuple	before = NULL;
+	HeapTuple	now;
+
+	require_trigger(fcinfo);
+	now = trigger->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+	{
+		before = trigger->tg_trigtuple;
+		now = trigger->tg_newtuple;
+	}
+	take_counts(trigger, before, now, gains);
+	take_end(trigger, before, now, gains);
+	for (int i = 0; i < NCOLUMNS; i++)
+	{
+		if (gains[i] == 0)
+			continue;
+		add(number(trigger, now, "job_id"), gains);
+		break;
+	}
+	return PointerGetDatum(NULL);
+}
+
+PG_FUNCTION_INFO_V1(incload_tally_event);
+
+/*
+ * incload.tally_event() → trigger
+ *		After a page or a ticket of a job is written.
+ */
+Datum
+incload_tally_event(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	int64		gains[NCOLUMNS] = {0};
+
+	require_trigger(fcinfo);
+	gains[strcmp(word(trigger, trigger->tg_trigtuple, "severity"), "page") == 0 ? PAGES : TICKETS] = 1;
+	add(number(trigger, trigger->tg_trigtuple, "job_id"), gains);
+	return PointerGetDatum(NULL);
+}
