@@ -695,15 +695,15 @@ WITH locked AS MATERIALIZED (
     SELECT j.job_id, j.job, j.owner, j.source, j.target, j.strategy, j.schedule, j.enabled,
            jsonb_build_object('job', j.job) AS labels,
            coalesce(a.failures, 0) AS failures, c.held_back_by, coalesce(r.n, 0) AS rejects,
-           CASE WHEN j.enabled THEN extract(epoch FROM a.next_run_at)::float8 END AS next_run,
-           CASE WHEN c.bound_type = 'timestamp with time zone' THEN extract(epoch FROM c.bound::timestamptz)::float8 END AS bound,
-           extract(epoch FROM s.started_at)::float8 AS success_began, extract(epoch FROM s.finished_at)::float8 AS success_ended,
-           extract(epoch FROM s.lag)::float8 AS lag,
+           CASE WHEN j.enabled THEN date_part('epoch', a.next_run_at) END AS next_run,
+           CASE WHEN c.bound_type = 'timestamp with time zone' THEN date_part('epoch', c.bound::timestamptz) END AS bound,
+           date_part('epoch', s.started_at) AS success_began, date_part('epoch', s.finished_at) AS success_ended,
+           date_part('epoch', s.lag) AS lag,
            coalesce(e.status IN ('failed', 'cancelled'), false) AS is_failing, e.rows_read::float8 AS last_rows,
-           extract(epoch FROM e.finished_at - e.started_at)::float8 AS last_duration,
+           date_part('epoch', e.finished_at - e.started_at) AS last_duration,
            j.job_id IN (SELECT l.job_id FROM locked l) AS is_running,
-           extract(epoch FROM (j.options->>'freshness_slo')::interval)::float8 AS freshness_objective,
-           (j.options->>'success_slo')::float8 AS success_objective,
+           date_part('epoch', (j.options->>'freshness_slo')::interval) AS freshness_objective,
+           (j.options->>'success_slo')::float8 AS success_objective, g.budget_left,
            CASE WHEN p.at > coalesce(s.finished_at, '-infinity') THEN p.code END AS page,
            coalesce(t.rows_read, 0) AS rows_read, coalesce(t.rows_inserted, 0) AS rows_inserted, coalesce(t.rows_updated, 0) AS rows_updated,
            coalesce(t.rows_unchanged, 0) AS rows_unchanged, coalesce(t.rows_deleted, 0) AS rows_deleted, coalesce(t.rows_superseded, 0) AS rows_superseded,
@@ -716,6 +716,7 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN (SELECT r.job_id, count(*) AS n FROM incload.reject_store r GROUP BY r.job_id) r USING (job_id)
     LEFT JOIN incload.checkpoint_store c USING (job_id)
     LEFT JOIN incload.schedule_store a USING (job_id)
+    LEFT JOIN incload.slo_store g USING (job_id)
     LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
                        WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
                        ORDER BY u.run_id DESC LIMIT 1) s ON true
@@ -749,7 +750,7 @@ UNION ALL SELECT 'incload_job_rejects', j.labels, (j.rejects)::float8, 'gauge',
        'Rows that were put aside and wait in incload.reject.' FROM job j
 UNION ALL SELECT 'incload_job_horizon_held', j.labels, (j.held_back_by IS NOT NULL)::int::float8, 'gauge',
        'Whether an open transaction at the source kept the checkpoint of the last run from going further.' FROM job j
-UNION ALL SELECT 'incload_job_freshness_seconds', j.labels, (extract(epoch FROM clock_timestamp()) - j.success_began)::float8, 'gauge',
+UNION ALL SELECT 'incload_job_freshness_seconds', j.labels, (date_part('epoch', clock_timestamp()) - j.success_began)::float8, 'gauge',
        'Time since the last successful run began: the target is no older than this.' FROM job j WHERE j.success_began IS NOT NULL
 UNION ALL SELECT 'incload_job_lag_seconds', j.labels, j.lag, 'gauge',
        'The source''s clock at the start of the last successful run, less the newest watermark loaded by it.' FROM job j WHERE j.lag IS NOT NULL
@@ -767,6 +768,8 @@ UNION ALL SELECT 'incload_job_freshness_objective_seconds', j.labels, j.freshnes
        'How fresh the target is to be: the option freshness_slo.' FROM job j WHERE j.freshness_objective IS NOT NULL
 UNION ALL SELECT 'incload_job_success_objective_ratio', j.labels, j.success_objective, 'gauge',
        'The part of runs that is to succeed: the option success_slo.' FROM job j WHERE j.success_objective IS NOT NULL
+UNION ALL SELECT 'incload_job_error_budget_left_ratio', j.labels, j.budget_left, 'gauge',
+       'The part of the error budget of 30 days that is left, as a scheduler has computed it last.' FROM job j WHERE j.budget_left IS NOT NULL
 UNION ALL SELECT 'incload_page_open', j.labels || jsonb_build_object('code', j.page), 1::float8, 'gauge',
        'There was a page, by its code, and no successful run since; absent otherwise.' FROM job j WHERE j.page IS NOT NULL
 UNION ALL SELECT 'incload_runs_total', j.labels || '{"status": "succeeded"}', j.runs_succeeded, 'counter',
@@ -807,7 +810,7 @@ UNION ALL SELECT 'incload_events_total', j.labels || '{"severity": "page"}', j.p
        'Events that somebody has to see to, by severity.' FROM job j
 UNION ALL SELECT 'incload_events_total', j.labels || '{"severity": "ticket"}', j.tickets, 'counter',
        'Events that somebody has to see to, by severity.' FROM job j
-UNION ALL SELECT 'incload_reconcile_timestamp_seconds', c.labels, extract(epoch FROM c.at)::float8, 'gauge',
+UNION ALL SELECT 'incload_reconcile_timestamp_seconds', c.labels, date_part('epoch', c.at), 'gauge',
        'When source and target were last compared, in seconds since 1970.' FROM compared c
 UNION ALL SELECT 'incload_reconcile_differing_rows', c.labels || '{"difference": "missing"}', c.rows_missing::float8, 'gauge',
        'Rows that the last comparison found to differ, by how.' FROM compared c

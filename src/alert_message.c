@@ -26,7 +26,7 @@ alert_channels(void)
 									 MS_OF("timeout", "10 s") "," MS_OF("connect_timeout", "5 s") ","
 									 MS_OF("group_interval", "5 min") "," MS_OF("resend", "5 min") ","
 									 MS_OF("give_up_after", "3 days") ","
-									 " coalesce(options->>'runbooks', 'docs/runbooks/'), coalesce(options->'labels', '{}'),"
+									 " coalesce(options->>'runbooks', left(incload.runbook(''), -3)), coalesce(options->'labels', '{}'),"
 									 " options->>'ca_file', options->>'user', secrets->>'password',"
 									 " CASE WHEN secrets ? 'token' THEN ARRAY['Authorization: Bearer ' || (secrets->>'token')] ELSE '{}' END"
 									 "  || ARRAY(SELECT h.key || ': ' || h.value FROM jsonb_each_text(secrets->'headers') h)"

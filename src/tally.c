@@ -22,6 +22,7 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -86,37 +87,60 @@ word(TriggerData *trigger, HeapTuple tuple, const char *column)
 	return isnull ? "" : TextDatumGetCString(value);
 }
 
-/* a piece of SQL for each column: @ is its name, # its parameter, which are counted from 2 */
+/* a piece of SQL for each column from one on: @ is its name, # its parameter, which are counted from 2 */
 static char *
-each_column(const char *format)
+each_column(int from, const char *format)
 {
 	StringInfoData buf;
 
 	initStringInfo(&buf);
-	for (int i = 0; i < NCOLUMNS; i++)
+	for (int i = from; i < NCOLUMNS; i++)
 	{
-		const char *piece = format;
-
-		appendStringInfoString(&buf, i ? ", " : "");
-		for (; *piece; piece++)
+		appendStringInfoString(&buf, i > from ? ", " : "");
+		for (const char *piece = format; *piece; piece++)
 			if (*piece == '@')
 				appendStringInfoString(&buf, columns[i]);
 			else if (*piece == '#')
-				appendStringInfo(&buf, "$%d::bigint", i + 2);
+				appendStringInfo(&buf, "$%d::bigint", i - from + 2);
 			else
 				appendStringInfoChar(&buf, *piece);
 	}
 	return buf.data;
 }
 
-/* two rows of a job become one */
-static void
-merge(const char *kept, const char *other)
+/* adds to a row that nobody has locked; how many the job has, 0 for no such row */
+static int
+add_to_free_row(int from, int nparams, const char *const *params)
 {
+	/* made once a session, as each run comes here */
+	static const char *kept[2] = {NULL, NULL};
+	const char **sql = &kept[from > 0];
+	TextRows   *rows;
+
+	if (*sql == NULL)
+		*sql = MemoryContextStrdup(TopMemoryContext, psprintf(
+			"UPDATE incload.tally_store t SET %s WHERE tally_id = (SELECT f.tally_id FROM incload.tally_store f"
+			" WHERE f.job_id = $1::bigint ORDER BY f.tally_id LIMIT 1 FOR UPDATE SKIP LOCKED)"
+			" RETURNING (SELECT count(*) FROM incload.tally_store c WHERE c.job_id = t.job_id)",
+			each_column(from, "@ = @ + #")));
+	rows = catalog_query(*sql, nparams, params);
+	return rows->nrows > 0 ? atoi(rows->value[0][0]) : 0;
+}
+
+/* two rows of a job become one, if nobody has locked them */
+static void
+merge(int64 job_id)
+{
+	const char *job[1] = {catalog_number(job_id)};
+	TextRows   *rows = catalog_query("SELECT tally_id FROM incload.tally_store WHERE job_id = $1::bigint"
+									 " ORDER BY tally_id LIMIT 2 FOR UPDATE SKIP LOCKED", 1, job);
+
+	if (rows->nrows < 2)
+		return;
 	catalog_query(psprintf("WITH other AS (DELETE FROM incload.tally_store WHERE tally_id = $2::bigint RETURNING *)"
 						   " UPDATE incload.tally_store t SET %s FROM other o WHERE t.tally_id = $1::bigint",
-						   each_column("@ = t.@ + o.@")),
-				  2, (const char *const[]) {kept, other});
+						   each_column(0, "@ = t.@ + o.@")),
+				  2, (const char *const[]) {rows->value[0][0], rows->value[1][0]});
 }
 
 /*
@@ -128,24 +152,22 @@ static void
 add(int64 job_id, const int64 *gains)
 {
 	const char *params[NCOLUMNS + 1] = {catalog_number(job_id)};
-	TextRows   *rows = NULL;
+	int			from = 0;
+	int			nrows = 0;
 
-	for (int i = 0; i < NCOLUMNS; i++)
-		params[i + 1] = catalog_number(gains[i]);
+	/* a run without news has counted nothing */
+	while (from < NSHARED && gains[from] == 0)
+		from++;
+	from = from == NSHARED ? NSHARED : 0;
+	for (int i = from; i < NCOLUMNS; i++)
+		params[i - from + 1] = catalog_number(gains[i]);
 	if (!IsolationUsesXactSnapshot())
-		rows = catalog_query("SELECT tally_id FROM incload.tally_store WHERE job_id = $1::bigint"
-							 " ORDER BY tally_id LIMIT 2 FOR UPDATE SKIP LOCKED", 1, params);
-	if (rows == NULL || rows->nrows == 0)
-	{
+		nrows = add_to_free_row(from, NCOLUMNS - from + 1, params);
+	if (nrows == 0)
 		catalog_query(psprintf("INSERT INTO incload.tally_store (job_id, %s) VALUES ($1::bigint, %s)",
-							   each_column("@"), each_column("#")), NCOLUMNS + 1, params);
-		return;
-	}
-	params[0] = rows->value[0][0];
-	catalog_query(psprintf("UPDATE incload.tally_store SET %s WHERE tally_id = $1::bigint", each_column("@ = @ + #")),
-				  NCOLUMNS + 1, params);
-	if (rows->nrows > 1)
-		merge(rows->value[0][0], rows->value[1][0]);
+							   each_column(from, "@"), each_column(from, "#")), NCOLUMNS - from + 1, params);
+	else if (nrows > 1)
+		merge(job_id);
 }
 
 static void
