@@ -230,7 +230,8 @@ CREATE TYPE incload.slo_figures AS (
     backfill_bytes   bigint,
     comparisons      bigint,
     missing_rate     double precision,
-    extra_rate       double precision
+    extra_rate       double precision,
+    duplicate_rate   double precision
 );
 COMMENT ON TYPE incload.slo_figures IS 'incload: a row of incload.slo, but for the job';
 
@@ -527,14 +528,14 @@ COMMENT ON FUNCTION incload.unusual_volumes(bigint, timestamptz, timestamptz) IS
 CREATE VIEW incload.slo WITH (security_barrier) AS
 SELECT j.job, f.*
 FROM incload.job j
-LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '15 minutes'
+LEFT JOIN incload.slo_store c ON c.job_id = j.job_id AND c.as_of > clock_timestamp() - interval '1 hour'
      AND c.as_of >= coalesce(j.altered_at, j.created_at)
 CROSS JOIN LATERAL (SELECT k.* FROM unnest(c.figures) k
                     UNION ALL
                     SELECT o.* FROM incload.slo_of(j.job_id, clock_timestamp()) o WHERE c.job_id IS NULL) f;
 COMMENT ON VIEW incload.slo IS 'what each job has achieved in the last hour, day and 30 days, against its objectives: three rows a job';
 COMMENT ON COLUMN incload.slo.period IS 'the hour, the day or the 30 days before as_of; no longer than incload.run_retention';
-COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler each minute or so, else now';
+COMMENT ON COLUMN incload.slo.as_of IS 'when this was computed: by a scheduler, each minute or so for a job with an objective, else every ten minutes; without a scheduler, now';
 COMMENT ON COLUMN incload.slo.observed IS 'for how much of the period the freshness is known, by the history of runs';
 COMMENT ON COLUMN incload.slo.freshness_p50 IS 'for half of that time the target was no older than this; likewise p95 and p99';
 COMMENT ON COLUMN incload.slo.freshness_p95 IS 'for 95% of that time the target was no older than this';
@@ -556,7 +557,8 @@ COMMENT ON COLUMN incload.slo.backfill_rows IS 'rows read by windows of backfill
 COMMENT ON COLUMN incload.slo.backfill_bytes IS 'and their bytes';
 COMMENT ON COLUMN incload.slo.comparisons IS 'calls of incload_reconcile, and those by reconcile_schedule';
 COMMENT ON COLUMN incload.slo.missing_rate IS 'the part of the source''s rows that these found missing in the target';
-COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s, or there twice';
+COMMENT ON COLUMN incload.slo.extra_rate IS 'the part of the target''s rows that they found to be none of the source''s';
+COMMENT ON COLUMN incload.slo.duplicate_rate IS 'keys that they found more than once in the target, as a part of the target''s rows';
 
 CREATE VIEW incload.failure WITH (security_barrier) AS
 SELECT u.job, date_trunc('day', u.finished_at) AS day, left(u.sqlstate, 2) AS class, u.sqlstate, u.kind, count(*) AS failures,

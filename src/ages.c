@@ -47,14 +47,15 @@ compare_ends(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-int64
-ages_percentile(const Stretch *stretches, int n, int thousandths)
+void
+ages_percentiles(const Stretch *stretches, int n, const int *thousandths, int npercentiles, int64 *ages)
 {
 	End		   *ends = palloc(sizeof(End) * n * 2);
-	int64		wanted = (ages_time(stretches, n) * thousandths + 999) / 1000;
+	int64		total = ages_time(stretches, n);
 	int64		time = 0;
 	int64		age;
 	int			number = 0;
+	int			which = 0;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -67,15 +68,18 @@ ages_percentile(const Stretch *stretches, int n, int thousandths)
 	{
 		int64		span = (ends[i].age - age) * number;
 
-		if (number > 0 && time + span >= wanted)
+		for (; which < npercentiles; which++)
 		{
-			age += (wanted - time + number - 1) / number;
-			break;
+			int64		wanted = (total * thousandths[which] + 999) / 1000;
+
+			if (number == 0 || time + span < wanted)
+				break;
+			ages[which] = age + (wanted - time + number - 1) / number;
 		}
 		time += span;
 		age = ends[i].age;
 		number += ends[i].change;
 	}
+	Assert(which == npercentiles);
 	pfree(ends);
-	return age;
 }

@@ -21,9 +21,9 @@ extern int64 ages_time(const Stretch *stretches, int n);
 extern int64 ages_above(const Stretch *stretches, int n, int64 limit);
 
 /*
- * The smallest age that was not exceeded for so many thousandths of the time, to the
+ * The smallest ages that were not exceeded for so many thousandths of the time, which grow, to the
  * microsecond: of a piecewise linear function, that is arithmetic. There has to be a stretch.
  */
-extern int64 ages_percentile(const Stretch *stretches, int n, int thousandths);
+extern void ages_percentiles(const Stretch *stretches, int n, const int *thousandths, int npercentiles, int64 *ages);
 
 #endif							/* INCLOAD_AGES_H */

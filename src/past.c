@@ -121,11 +121,11 @@ past_read(int64 job_id, TimestampTz from, TimestampTz at)
 /* the same of incload.reconcile_store */
 enum
 {
-	FOUND_AT, FOUND_SOURCE, FOUND_TARGET, FOUND_MISSING, FOUND_EXTRA, FOUND_COLUMNS
+	FOUND_AT, FOUND_SOURCE, FOUND_TARGET, FOUND_MISSING, FOUND_EXTRA, FOUND_DUPLICATE, FOUND_COLUMNS
 };
 
 static const char *const found_columns[FOUND_COLUMNS] = {
-	"at", "source_rows", "target_rows", "rows_missing", "rows_extra"
+	"at", "source_rows", "target_rows", "rows_missing", "rows_extra", "rows_duplicate"
 };
 
 typedef struct FindingsReader
@@ -149,6 +149,7 @@ read_findings(const Datum *values, const bool *nulls, void *arg)
 	findings->target_rows += DatumGetInt64(values[FOUND_TARGET]);
 	findings->missing += DatumGetInt64(values[FOUND_MISSING]);
 	findings->extra += DatumGetInt64(values[FOUND_EXTRA]);
+	findings->duplicate += DatumGetInt64(values[FOUND_DUPLICATE]);
 	return true;
 }
 

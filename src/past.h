@@ -52,6 +52,7 @@ typedef struct Findings
 	int64		target_rows;
 	int64		missing;
 	int64		extra;
+	int64		duplicate;
 } Findings;
 
 /* of those between two times, the first one excluded */

@@ -298,7 +298,7 @@ enum
 {
 	SLO_PERIOD, SLO_AS_OF, SLO_OBSERVED, SLO_P50, SLO_P95, SLO_P99, SLO_FRESHNESS, SLO_FRESH, SLO_SUCCESS, SLO_LEFT, SLO_BY,
 	SLO_BURN_1H, SLO_BURN_6H, SLO_RUNS, SLO_FAILED, SLO_RATE, SLO_ERRORS, SLO_RECOVERIES, SLO_RECOVERY, SLO_BACKFILL_ROWS,
-	SLO_BACKFILL_BYTES, SLO_COMPARISONS, SLO_MISSING, SLO_EXTRA, SLO_COLUMNS
+	SLO_BACKFILL_BYTES, SLO_COMPARISONS, SLO_MISSING, SLO_EXTRA, SLO_DUPLICATE, SLO_COLUMNS
 };
 
 /* Row: on its way to the result; nothing is in it that is not put in */
@@ -329,13 +329,16 @@ fill_row(Row *row, const Periods *periods, const Interval *period, int64 length)
 	Findings	findings = past_findings(periods->job_id, record.from, record.to);
 	bool		is_observed = record.observed > 0;
 	static const int percentiles[] = {500, 950, 990};
+	int64		ages[lengthof(percentiles)] = {0};
+
+	if (is_observed)
+		ages_percentiles(record.stretches, record.nstretches, percentiles, lengthof(percentiles), ages);
 
 	set(row, SLO_PERIOD, true, IntervalPGetDatum(period));
 	set(row, SLO_AS_OF, true, TimestampTzGetDatum(periods->past->at));
 	set(row, SLO_OBSERVED, true, interval_datum(record.observed));
 	for (int i = 0; i < lengthof(percentiles); i++)
-		set(row, SLO_P50 + i, is_observed, is_observed
-			? interval_datum(ages_percentile(record.stretches, record.nstretches, percentiles[i])) : (Datum) 0);
+		set(row, SLO_P50 + i, is_observed, interval_datum(ages[i]));
 	set(row, SLO_FRESHNESS, objectives->freshness > 0, interval_datum(objectives->freshness));
 	set_fraction(row, SLO_FRESH, is_observed && objectives->freshness > 0,
 				 1 - (double) record.stale / Max(record.observed, 1));
@@ -355,6 +358,7 @@ fill_row(Row *row, const Periods *periods, const Interval *period, int64 length)
 	set(row, SLO_COMPARISONS, true, Int64GetDatum(findings.comparisons));
 	set_fraction(row, SLO_MISSING, findings.source_rows > 0, (double) findings.missing / Max(findings.source_rows, 1));
 	set_fraction(row, SLO_EXTRA, findings.target_rows > 0, (double) findings.extra / Max(findings.target_rows, 1));
+	set_fraction(row, SLO_DUPLICATE, findings.target_rows > 0, (double) findings.duplicate / Max(findings.target_rows, 1));
 }
 
 /* what is older than the history is kept says nothing, even if some of it is still there */

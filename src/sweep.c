@@ -3,8 +3,8 @@
  *		What a scheduler keeps ready for incload.slo, and the events that come of it.
  *
  * The figures of a job take its whole history of a month. So that nobody waits for
- * them, each job's are computed once a minute and kept, a few jobs at a time, so that
- * no job that is due waits for that either. Whoever finds none that are fresh computes his own.
+ * them, they are computed and kept: once a minute for a job with an objective, else every ten. It
+ * is a few jobs at a time, so that no job that is due waits for that either. Whoever finds none that are fresh computes his own.
  */
 #include "postgres.h"
 
@@ -23,11 +23,11 @@
 #include "watermark.h"
 
 /* how long it may take, and the most that is tried at once */
-#define SWEEP_MS 20
+#define SWEEP_MS 40
 #define MOST_JOBS 500
 
 /* between two of them: while there are more jobs to do, and after all were done */
-#define PAUSE_MS 1000
+#define PAUSE_MS 900
 #define LONG_PAUSE_MS 5000
 
 /* a run is committed so long after its end, at most, to be judged by its volume */
@@ -44,7 +44,8 @@ refresh(TimestampTz at)
 
 	return catalog_query_once("WITH due AS MATERIALIZED (SELECT j.job_id, c.as_of FROM incload.job_store j"
 							  "  LEFT JOIN incload.slo_store c USING (job_id)"
-							  "  WHERE c.as_of IS NULL OR c.as_of NOT BETWEEN $2::timestamptz - interval '1 minute' AND $2::timestamptz"
+							  "  WHERE c.as_of IS NULL OR c.as_of > $2::timestamptz OR c.as_of < $2::timestamptz"
+							  "   - CASE WHEN j.options ?| '{freshness_slo,success_slo}' THEN interval '1 minute' ELSE interval '10 minutes' END"
 							  "  ORDER BY c.as_of NULLS FIRST, j.job_id LIMIT $1::bigint),"
 							  " computed AS MATERIALIZED (SELECT d.job_id, d.as_of AS before,"
 							  "  ARRAY(SELECT f FROM incload.slo_of(d.job_id, $2::timestamptz) f) AS figures FROM due d),"
@@ -148,10 +149,8 @@ sweep(MemoryContext context)
 	INSTR_TIME_SET_CURRENT(took);
 	INSTR_TIME_SUBTRACT(took, began);
 	next_sweep = TimestampTzPlusMilliseconds(now, rows->nrows < njobs ? LONG_PAUSE_MS : PAUSE_MS);
-	if (INSTR_TIME_GET_MILLISEC(took) > SWEEP_MS)
-		njobs = Max(njobs / 2, 1);
-	else if (rows->nrows == njobs && INSTR_TIME_GET_MILLISEC(took) < SWEEP_MS / 3)
-		njobs = Min(njobs * 2, MOST_JOBS);
+	if (rows->nrows == njobs)
+		njobs = Min(Max(njobs * SWEEP_MS / Max(INSTR_TIME_GET_MILLISEC(took), SWEEP_MS / 2), 1), MOST_JOBS);
 }
 
 void

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 /*
- * Computes the figures of the jobs whose figures are a minute old, a few of them a call, in a
+ * Computes the figures of the jobs whose figures have become old, a few of them a call, in a
  * transaction of its own; an error is reported and ends nothing. Allocates in "context", which is reset.
  */
 extern void sweep_some(MemoryContext context);

@@ -103,10 +103,10 @@ is(figures('hand', 'runs, observed', '1 day', '2026-03-31 10:59'), '0|00:00:00',
 is(figures('hand', 'runs, observed, freshness_p50, recoveries', '1 hour', '2026-05-15 12:00'), '0|01:00:00|44 days 23:20:00|0', 'weeks after the last one');
 
 # comparisons
-here(qq{INSERT INTO incload.reconcile_store (run_id, job_id, job, owner, at, mode, source_rows, target_rows, ranges, ranges_differing, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired)
-	SELECT 100000 + n, $id{hand}, 'hand', 'loader', at, 'hash', 1000, rows, 1, 0, missing, extra, 7, 0, 0
+here(qq{INSERT INTO incload.reconcile_store (run_id, job_id, job, owner, at, mode, source_rows, target_rows, ranges, ranges_differing, rows_missing, rows_extra, rows_changed, rows_conflicting, rows_repaired, rows_duplicate)
+	SELECT 100000 + n, $id{hand}, 'hand', 'loader', at, 'hash', 1000, rows, 1, 0, missing, extra, 7, 0, 0, extra / 10
 	FROM (VALUES (1, timestamptz '2026-03-30 11:30', 1000, 50, 50), (2, '2026-03-31 09:00', 1000, 0, 0), (3, '2026-03-31 11:30', 990, 20, 10), (4, '2026-03-31 12:30', 1, 1, 1)) AS c (n, at, rows, missing, extra)});
-is(figures('hand', 'comparisons, missing_rate, round(extra_rate::numeric, 6)', '1 hour'), '1|0.02|0.010101', 'rows that were missing, and that were too many');
+is(figures('hand', 'comparisons, missing_rate, round(extra_rate::numeric, 6), round(duplicate_rate::numeric, 6)', '1 hour'), '1|0.02|0.010101|0.001010', 'rows that were missing, and that were too many');
 is(figures('hand', 'comparisons, missing_rate, round(extra_rate::numeric, 6)', '1 day'), '2|0.01|0.005025', 'all comparisons of a day together');
 is(figures('hand', 'comparisons, round(missing_rate::numeric, 6)', '30 days'), '3|0.023333', 'and of 30');
 
@@ -241,7 +241,7 @@ sub events
 # makes the scheduler compute a job's figures again, and waits for them
 sub sweep
 {
-	here("UPDATE incload.slo_store SET as_of = as_of - interval '2 minutes' WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising})");
+	here("UPDATE incload.slo_store SET as_of = as_of - interval '11 minutes' WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising})");
 	return $target->poll_query_until('postgres', "SELECT count(*) = 3 FROM incload.slo_store WHERE job_id IN ($id{quiet}, $id{burning}, $id{surprising}) AND as_of > now() - interval '1 minute'");
 }
 
