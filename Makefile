@@ -96,6 +96,6 @@ matrix:
 	@tools/matrix
 
 lint:
-	@shellcheck -x .ci/run demo/run demo/gameday bench/run bench/torture test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
+	@shellcheck -x .ci/run demo/run demo/gameday bench/run bench/torture bench/alerts test/model/run $(wildcard bench/peers/*) $(filter-out %.pl,$(wildcard tools/*))
 
 .PHONY: all test regress isolation tap model torture scheduler demo gameday bench matrix lint

@@ -34,6 +34,9 @@
 /* what a message has in it at most */
 #define MAX_ROWS "500"
 
+/* looks are as far apart as those for jobs, but no further, where there are channels */
+#define LONGEST_NAP_MS 5000
+
 /* how long a look waits for a lock; it is tried again a second later */
 #define LOCK_TIMEOUT "10ms"
 
@@ -63,6 +66,7 @@ typedef struct Sender
 static MemoryContext own_context;
 static MemoryContext look_context;
 static List *senders = NIL;		/* of Sender * */
+static bool has_channels = false;
 static TimestampTz next_prune = 0;
 static TimestampTz next_look = 0;
 
@@ -373,12 +377,14 @@ look(void)
 
 	unattended_begin();
 	MemoryContextSwitchTo(look_context);
+	has_channels = false;
 	/* jobs are not to wait for whoever has a channel locked */
 	nest_level = NewGUCNestLevel();
 	role_set("lock_timeout", LOCK_TIMEOUT);
 	if (OidIsValid(get_extension_oid("incload", true)) && catalog_has_channels())
 	{
 		channels = alert_channels();
+		has_channels = channels != NIL;
 		silence();
 		prune();
 	}
@@ -427,11 +433,12 @@ alert_look(void)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	TimestampTz now = GetCurrentTimestamp();
+	int			nap = has_channels ? Min(incload_naptime, LONGEST_NAP_MS) : incload_naptime;
 
 	/* further away than it was set: the clock was set back */
-	if (now < next_look && next_look <= TimestampTzPlusMilliseconds(now, incload_naptime))
+	if (now < next_look && next_look <= TimestampTzPlusMilliseconds(now, Max(nap, 1000)))
 		return next_look;
-	next_look = TimestampTzPlusMilliseconds(now, incload_naptime);
+	next_look = TimestampTzPlusMilliseconds(now, nap);
 	PG_TRY();
 	{
 		look();

@@ -26,7 +26,7 @@ alert_channels(void)
 									 MS_OF("timeout", "10 s") "," MS_OF("connect_timeout", "5 s") ","
 									 MS_OF("group_interval", "5 min") "," MS_OF("resend", "5 min") ","
 									 MS_OF("give_up_after", "3 days") ","
-									 " coalesce(options->>'runbooks', left(incload.runbook(''), -3)), coalesce(options->'labels', '{}'),"
+									 " coalesce(options->'labels', '{}'),"
 									 " options->>'ca_file', options->>'user', secrets->>'password',"
 									 " CASE WHEN secrets ? 'token' THEN ARRAY['Authorization: Bearer ' || (secrets->>'token')] ELSE '{}' END"
 									 "  || ARRAY(SELECT h.key || ': ' || h.value FROM jsonb_each_text(secrets->'headers') h)"
@@ -47,12 +47,11 @@ alert_channels(void)
 		channel->group_interval_ms = atoi(v[7]);
 		channel->resend_ms = atoi(v[8]);
 		channel->give_up_ms = atoi(v[9]);
-		channel->runbooks = v[10];
-		channel->labels = v[11];
-		channel->ca_file = v[12];
-		channel->user = v[13];
-		channel->password = v[14];
-		channel->headers = catalog_names_from_array(v[15]);
+		channel->labels = v[10];
+		channel->ca_file = v[11];
+		channel->user = v[12];
+		channel->password = v[13];
+		channel->headers = catalog_names_from_array(v[14]);
 		channels = lappend(channels, channel);
 	}
 	return channels;
@@ -98,11 +97,11 @@ describe(HttpRequest *request, const Channel *channel, char *body)
  */
 static const char alertmanager_query[] =
 "SELECT jsonb_agg(jsonb_build_object("
-"  'labels', jsonb_strip_nulls($3::jsonb || jsonb_build_object('alertname', 'incload_' || e.code, 'job', e.job,"
+"  'labels', jsonb_strip_nulls($2::jsonb || jsonb_build_object('alertname', 'incload_' || e.code, 'job', e.job,"
 "     'severity', e.severity, 'code', e.code, 'database', current_database(), 'sqlstate', e.details->>'sqlstate',"
 "     'server', substring(e.group_key from '/server (.*)$'))),"
 "  'annotations', jsonb_strip_nulls(jsonb_build_object('summary', e.message, 'hint', e.details->>'hint',"
-"     'runbook_url', $2 || e.code || '.md')),"
+"     'runbook_url', incload.runbook(e.code))),"
 "  'startsAt', to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
 "  'endsAt', to_char(greatest(e.ends_at, e.at + interval '1 ms') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'))"
 "  ORDER BY e.event_id)"
@@ -118,8 +117,8 @@ void
 alert_state(HttpRequest *request, const Channel *channel, const char *event_ids)
 {
 	static const char path[] = "/api/v2/alerts";
-	const char *params[3] = {event_ids, channel->runbooks, channel->labels};
-	char	   *body = catalog_query(alertmanager_query, 3, params)->value[0][0];
+	const char *params[2] = {event_ids, channel->labels};
+	char	   *body = catalog_query(alertmanager_query, 2, params)->value[0][0];
 	int			length = strlen(channel->url);
 
 	describe(request, channel, body ? body : "[]");
@@ -130,8 +129,8 @@ alert_state(HttpRequest *request, const Channel *channel, const char *event_ids)
 }
 
 /*
- * The others. $1 rows of the outbox, $2 key, $3 where runbooks are, $4 routing key,
- * $5 format, $6 what PagerDuty knows the cause by. "about" is the event that began
+ * The others. $1 rows of the outbox, $2 key, $3 routing key, $4 format, $5 what
+ * PagerDuty knows the cause by. "about" is the event that began
  * a trouble, or tells what is told once.
  */
 static const char message_query[] =
@@ -148,16 +147,16 @@ static const char message_query[] =
 "   (SELECT string_agg(f.job, ', ' ORDER BY f.job) FROM (SELECT DISTINCT g.job FROM d g ORDER BY g.job LIMIT 20) f) AS names,"
 "   jsonb_agg(jsonb_build_object('event_id', d.event_id, 'alert', d.alert_id, 'kind', d.kind, 'at', d.at, 'job', d.job, 'run_id', d.run_id,"
 "     'severity', d.severity, 'code', d.code, 'about', d.about, 'message', d.message, 'details', d.details,"
-"     'runbook', $3 || d.about || '.md') ORDER BY d.event_id) AS events FROM d),"
+"     'runbook', incload.runbook(d.about)) ORDER BY d.event_id) AS events FROM d),"
 " t AS (SELECT s.*, CASE s.status WHEN 'resolved' THEN 'resolved: ' ELSE '' END ||"
 "   CASE WHEN s.jobs > 1 THEN format('%s jobs, %s: %s%s; the first: %s', s.jobs, s.about, s.names,"
 "     CASE WHEN s.jobs > 20 THEN format(' and %s more', s.jobs - 20) ELSE '' END, s.message)"
-"   ELSE s.message END AS title, $3 || s.about || '.md' AS runbook FROM s)"
-" SELECT CASE $5"
+"   ELSE s.message END AS title, incload.runbook(s.about) AS runbook FROM s)"
+" SELECT CASE $4"
 "  WHEN 'slack' THEN jsonb_build_object('text', replace(replace(replace("
 "     upper(t.severity) || ' ' || current_database() || ': ' || left(t.title, 3000) || E'\\n' || t.runbook,"
 "     '&', '&amp;'), '<', '&lt;'), '>', '&gt;'))"
-"  WHEN 'pagerduty' THEN jsonb_build_object('routing_key', $4, 'dedup_key', $6 || md5(t.group_key),"
+"  WHEN 'pagerduty' THEN jsonb_build_object('routing_key', $3, 'dedup_key', $5 || md5(t.group_key),"
 "     'event_action', CASE t.status WHEN 'resolved' THEN 'resolve' ELSE 'trigger' END,"
 "     'client', 'incload', 'links', CASE WHEN t.runbook ~ '^https?://' THEN"
 "       jsonb_build_array(jsonb_build_object('href', t.runbook, 'text', 'runbook')) ELSE '[]' END,"
@@ -172,8 +171,7 @@ static const char message_query[] =
 void
 alert_message(HttpRequest *request, const Channel *channel, const char *outbox_ids, const char *key)
 {
-	const char *params[6] = {outbox_ids, key, channel->runbooks, NULL, channel->format,
-	psprintf("incload-%s-", role_database_identity())};
+	const char *params[5] = {outbox_ids, key, NULL, channel->format, psprintf("incload-%s-", role_database_identity())};
 	const char *id = catalog_number(channel->id);
 
 	if (channel_is_alertmanager(channel))
@@ -183,8 +181,8 @@ alert_message(HttpRequest *request, const Channel *channel, const char *outbox_i
 								  " FROM incload.outbox_store WHERE outbox_id = ANY ($1::bigint[])", 1, params)->value[0][0]);
 		return;
 	}
-	params[3] = catalog_query("SELECT secrets->>'routing_key' FROM incload.channel_store WHERE channel_id = $1::bigint",
+	params[2] = catalog_query("SELECT secrets->>'routing_key' FROM incload.channel_store WHERE channel_id = $1::bigint",
 							  1, &id)->value[0][0];
-	describe(request, channel, catalog_query(message_query, 6, params)->value[0][0]);
+	describe(request, channel, catalog_query(message_query, 5, params)->value[0][0]);
 	request->headers = lappend(request->headers, psprintf("Idempotency-Key: %s", key));
 }

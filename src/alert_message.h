@@ -22,7 +22,6 @@ typedef struct Channel
 	int			group_interval_ms;
 	int			resend_ms;
 	int			give_up_ms;
-	char	   *runbooks;
 	char	   *labels;			/* jsonb text */
 	char	   *ca_file;
 	char	   *user;

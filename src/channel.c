@@ -61,7 +61,6 @@ static const ChannelOption channel_options[] = {
 	{"resend", CHANNEL_TIME, false, "alertmanager"},
 	{"labels", CHANNEL_LABELS, false, "alertmanager"},
 	{"give_up_after", CHANNEL_TIME, false, NULL},
-	{"runbooks", CHANNEL_TEXT, false, NULL},
 };
 
 /* Secrecy: a stretch whose errors do not show the statement; on the stack */

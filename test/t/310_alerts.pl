@@ -12,7 +12,7 @@ use IncloadTest;
 
 my $token = 'tOkEn-4711-sEcReT';
 my ($source, $target) = two_nodes(
-	target => "shared_preload_libraries = 'incload'\nincload.naptime = '100ms'\nmax_worker_processes = 24\nrestart_after_crash = on\nlog_statement = none\n");
+	target => "shared_preload_libraries = 'incload'\nincload.naptime = '100ms'\nmax_worker_processes = 24\nrestart_after_crash = on\nlog_statement = none\nincload.runbook_url = 'https://runbooks.example/'\n");
 my $receiver = AlertReceiver->new;
 
 sub sql { return $target->safe_psql('postgres', $_[0]) }
@@ -97,15 +97,15 @@ is(sql(q{SELECT count(*) FROM incload.channel}), '0', 'none of them is there');
 #
 my $secret_url = $receiver->url("/hook/$token");
 is(as_role($target, 'pager', qq{SELECT channel, origin, format, min_severity, options, secrets FROM
-	incload_add_channel('hook', '$secret_url', options => '{"token": "$token", "headers": {"X-Extra": "$token"}, "group_wait": "0", "group_interval": "0", "timeout": "600 ms", "runbooks": "https://runbooks.example/"}')}),
-	'hook|http://127.0.0.1:' . $receiver->{port} . '|webhook|ticket|{"timeout": "600 ms", "runbooks": "https://runbooks.example/", "group_wait": "0", "group_interval": "0"}|{headers,token}',
+	incload_add_channel('hook', '$secret_url', options => '{"token": "$token", "headers": {"X-Extra": "$token"}, "group_wait": "0", "group_interval": "0", "timeout": "600 ms"}')}),
+	'hook|http://127.0.0.1:' . $receiver->{port} . '|webhook|ticket|{"timeout": "600 ms", "group_wait": "0", "group_interval": "0"}|{headers,token}',
 	'a role that was granted it adds a channel, and sees no secret');
 fails_with($target, 'pager', qq{SELECT incload_add_channel('hook', '$secret_url')}, '42710', qr/there is a channel "hook" already/, 'not twice');
 run('brittle');
 as_loader($target, 'UPDATE dw.base SET v = 0');
 run('brittle') for 1 .. 3;
 my @got = requests("/hook/$token", 1, 'a job that fails is told');
-is(join('|', map { $_ // '' } @{$got[0]{json}}{qw(status severity code runbook database)}), 'firing|ticket|run_failed|https://runbooks.example/run_failed.md|postgres', 'what');
+is(join('|', map { $_ // '' } @{$got[0]{json}}{qw(status severity code runbook database)}), 'firing|ticket|run_failed|https://runbooks.example/docs/runbooks/run_failed.md|postgres', 'what');
 is(join('|', map { $_ // '' } @{$got[0]{json}{events}[0]}{qw(job severity code message)}, $got[0]{json}{events}[0]{details}{sqlstate}),
 	'brittle|ticket|run_failed|a run of job brittle has failed: division by zero|22012', 'of which job, and why');
 is($got[0]{headers}{authorization}, "Bearer $token", 'with the token');
@@ -195,7 +195,7 @@ is($got[-1]{body}, $got[-2]{body}, 'and the same words');
 #
 sql(q{SELECT incload_drop_channel('hook')});
 sql(qq{SELECT incload_add_channel('page', '} . $receiver->url('/v2/enqueue') . qq{', 'pagerduty',
-	options => '{"routing_key": "$token", "group_wait": "1 s", "runbooks": "https://runbooks.example/"}')});
+	options => '{"routing_key": "$token", "group_wait": "1 s"}')});
 sql(qq{SELECT incload_add_channel('chat', '} . ($receiver->url("/services/$token") =~ s/127\.0\.0\.1/localhost/r) . qq{', 'slack', options => '{"group_wait": "1 s"}')});
 as_loader($target, q{SELECT incload_create_job('many ' || n, 'src.items', 'dw.many_' || n, 'upsert', 'updated_at', '{id}') FROM generate_series(1, 200) n});
 sql('SELECT incload_worker_stop()');
@@ -208,9 +208,9 @@ comes_to(q{SELECT count(*) FROM incload.outbox WHERE state <> 'delivered'}, '0',
 my @pages = requests('/v2/enqueue', 1, 'in one page');
 is(join('|', @{$pages[0]{json}}{qw(event_action routing_key)}, @{$pages[0]{json}{payload}}{qw(severity source class)}), "trigger|$token|warning|postgres|run_failed", 'as PagerDuty has them');
 like($pages[0]{json}{payload}{summary}, qr/^200 jobs, run_failed: many 1, many 10, .* and 180 more; the first: a run of job many \d+ has failed: could not connect to server "source"/, 'which says how many, and why');
-is($pages[0]{json}{links}[0]{href}, 'https://runbooks.example/run_failed.md', 'and what to do');
+is($pages[0]{json}{links}[0]{href}, 'https://runbooks.example/docs/runbooks/run_failed.md', 'and what to do');
 my @chats = requests("/services/$token", 1, 'and one line of chat');
-like($chats[0]{json}{text}, qr/^TICKET postgres: 200 jobs, run_failed: .*\ndocs\/runbooks\/run_failed\.md$/s, 'likewise');
+like($chats[0]{json}{text}, qr/^TICKET postgres: 200 jobs, run_failed: .*\nhttps:\/\/runbooks\.example\/docs\/runbooks\/run_failed\.md$/s, 'likewise');
 mend_source();
 as_loader($target, q{SELECT count(*) FROM (SELECT incload_run('many ' || n) FROM generate_series(1, 199) n) r});
 comes_to(q{SELECT count(*) FROM incload.outbox WHERE kind = 'resolved' AND state = 'pending'}, '398', '199 run again');
@@ -258,6 +258,41 @@ sql(q{UPDATE incload.schedule_store SET next_run_at = now() WHERE job_id = (SELE
 comes_to(q{SELECT run.attempt, run.sqlstate FROM incload.event JOIN incload.run USING (run_id) WHERE event.job = 'items' AND event.code = 'run_failed' ORDER BY event_id DESC LIMIT 1}, '3|08001', 'a fault that may pass is told at the last attempt');
 mend_source();
 run('items');
+
+#
+# what a channel is asked for
+#
+sql(qq{SELECT incload_drop_channel('chat'), incload_add_channel('never', 'http://127.0.0.1:1/', options => '{"give_up_after": "100 ms"}'),
+	incload_add_channel('calm', '} . $receiver->url('/calm') . qq{', options => '{"group_wait": "0", "group_interval": "1 hour"}'),
+	incload_add_channel('urgent', '} . $receiver->url('/urgent') . qq{', min_severity => 'page', options => '{"group_wait": "0"}')});
+$outbox_id = sql(q{SELECT incload_test_channel('never')});
+comes_to("SELECT state, last_error FROM incload.outbox WHERE outbox_id = $outbox_id", q{failed|Couldn't connect to server}, 'what cannot be delivered for long is given up');
+sql(q{SELECT incload_drop_channel('never')});
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"retry_limit": 0}');
+	SELECT incload_create_job('others', 'src.items', 'dw.others', 'upsert', 'updated_at', '{id}')});
+break_source();
+run('items');
+requests('/calm', 1, 'a first failure is told');
+run('others');
+# what comes later in the outbox is sent, and this is not
+$outbox_id = sql(q{SELECT incload_test_channel('urgent')});
+comes_to("SELECT state FROM incload.outbox WHERE outbox_id = $outbox_id", 'delivered', 'a second one of that cause');
+is(sql(q{SELECT state FROM incload.outbox WHERE job = 'others' AND channel = 'calm'}), 'pending', 'waits for the interval');
+sql(q{SELECT incload_alter_channel('calm', options => '{"group_interval": "0"}'), incload_alter_channel('page', options => '{"group_interval": "0"}')});
+@got = requests('/calm', 2, 'and is told then');
+is(join('|', map { "$_->{kind} $_->{job}" } @{$got[1]{json}{events}}), 'firing others', 'alone');
+mend_source();
+run('items');
+run('others');
+@got = requests('/calm', 3, 'the end of both');
+is(join('|', sort map { "$_->{kind} $_->{job}" } @{$got[2]{json}{events}}), 'resolved items|resolved others', 'is told once');
+is(scalar(my @urgent = grep { $_->{path} eq '/urgent' } $receiver->got), 1, 'a channel for pages is sent its test, and no tickets');
+as_loader($target, q{UPDATE dw.base SET v = 0; SELECT incload_alter_job('brittle', schedule => '1 second', options => '{"pause_after": 1}')});
+@got = requests('/urgent', 2, 'but a page');
+is($got[1]{json}{code}, 'job_paused_itself', 'of the job that has paused itself');
+as_loader($target, q{UPDATE dw.base SET v = 1; SELECT incload_resume('brittle')});
+@got = requests('/urgent', 3, 'and its end');
+is(join('|', @{$got[2]{json}}{qw(status code)}), 'resolved|job_paused_itself', 'when it has run again');
 
 #
 # restored: channels, with what is secret; not what was to be sent

@@ -14,7 +14,7 @@ use AlertReceiver;
 use IncloadTest;
 
 my ($source, $target) = two_nodes(
-	target => "shared_preload_libraries = 'incload'\nincload.naptime = '100ms'\nmax_worker_processes = 24\nlog_statement = none\n");
+	target => "shared_preload_libraries = 'incload'\nincload.naptime = '100ms'\nmax_worker_processes = 24\nlog_statement = none\nincload.runbook_url = 'https://runbooks.example/'\n");
 my @daemons;
 
 sub sql { return $target->safe_psql('postgres', $_[0]) }
@@ -149,11 +149,11 @@ SKIP:
 		wait_for(60, sub { ($last = $alerts->()) eq $wanted });
 		is($last, $wanted, $name) or diag(sql('SELECT * FROM incload.outbox ORDER BY outbox_id DESC LIMIT 10'), slurp_file("$folder/alertmanager.log"));
 	};
-	my $failed = 'incload_run_failed|brittle|ticket|run_failed|postgres|22012|data|active|https://runbooks.example/run_failed.md|a run of job brittle has failed: division by zero';
+	my $failed = 'incload_run_failed|brittle|ticket|run_failed|postgres|22012|data|active|https://runbooks.example/docs/runbooks/run_failed.md|a run of job brittle has failed: division by zero';
 
 	# it is not there yet: what happens meanwhile is kept
 	sql(qq{SELECT incload_add_channel('am', 'http://127.0.0.1:$port', 'alertmanager',
-		options => '{"runbooks": "https://runbooks.example/", "resend": "1 s", "labels": {"team": "data"}}')});
+		options => '{"resend": "1 s", "labels": {"team": "data"}}')});
 	as_loader($target, 'UPDATE dw.base SET v = 0');
 	run('brittle');
 	comes_to(q{SELECT state, last_error FROM incload.outbox WHERE attempts > 0 AND last_error IS NOT NULL}, q{pending|Couldn't connect to server}, 'an Alertmanager that is not there yet');
@@ -190,7 +190,7 @@ SKIP:
 	$has->('', 'an alert of a job ends when the job is dropped');
 
 	sql(q{SELECT incload_test_channel('am')});
-	$has->('incload_channel_test||info|channel_test|postgres||data|active|https://runbooks.example/channel_test.md|a test of channel am: nothing is wrong', 'a test');
+	$has->('incload_channel_test||info|channel_test|postgres||data|active|https://runbooks.example/docs/runbooks/channel_test.md|a test of channel am: nothing is wrong', 'a test');
 	unlike(slurp_file("$folder/alertmanager.log"), qr/level=(error|warn).*(bad|invalid)/i, 'it has complained of nothing');
 }
 
