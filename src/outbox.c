@@ -132,10 +132,11 @@ incload_event_made(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* the event that a job's troubles are over, and what follows from it; $1 to $6 as below */
+/* the event that a job's troubles are over, and what follows from it; "who" is job_id, job, owner, run_id */
 static void
-recover(const char *const *params)
+recover(const char *const *who, const char *ended_by, const char *code)
 {
+	const char *params[6] = {who[0], who[1], who[2], who[3], code, ended_by};
 	TextRows   *rows;
 
 	if (!catalog_has_alerts(strtoll(params[0], NULL, 10)))
@@ -149,17 +150,15 @@ recover(const char *const *params)
 						 " FROM incload.alert_store a WHERE a.job_id = $1::bigint AND a.ended_by = $6"
 						 " HAVING count(*) > 0 RETURNING event_id", 6, params);
 	if (rows->nrows > 0)
-		end_alerts(params[0], params[5], rows->value[0][0]);
+		end_alerts(params[0], ended_by, rows->value[0][0]);
 }
 
 void
 outbox_reconciled(const Job *job, int64 run_id)
 {
-	const char *params[6] = {
-		catalog_number(job->id), job->name, job->owner_name, catalog_number(run_id), "reconcile_recovered", "reconcile"
-	};
+	const char *who[4] = {catalog_number(job->id), job->name, job->owner_name, catalog_number(run_id)};
 
-	recover(params);
+	recover(who, "reconcile", "reconcile_recovered");
 }
 
 /* a run that failed, told once for each SQLSTATE until one succeeds; not one that will be retried */
@@ -196,13 +195,12 @@ Datum
 incload_run_ended(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = trigger_data(fcinfo);
-	const char *params[6] = {
-		new_value(data, "job_id"), new_value(data, "job"), new_value(data, "owner"), new_value(data, "run_id"),
-		"run_recovered", "run"
+	const char *who[4] = {
+		new_value(data, "job_id"), new_value(data, "job"), new_value(data, "owner"), new_value(data, "run_id")
 	};
 
 	if (strcmp(new_value(data, "status"), "succeeded") == 0)
-		recover(params);
+		recover(who, "run", "run_recovered");
 	else
 		tell_failure(data);
 	return PointerGetDatum(NULL);

@@ -294,6 +294,16 @@ as_loader($target, q{UPDATE dw.base SET v = 1; SELECT incload_resume('brittle')}
 @got = requests('/urgent', 3, 'and its end');
 is(join('|', @{$got[2]{json}}{qw(status code)}), 'resolved|job_paused_itself', 'when it has run again');
 
+# a comparison that finds differences, until they are mended
+$source->safe_psql('postgres', 'INSERT INTO items (v) SELECT n FROM generate_series(1, 10) n');
+run('others');
+as_loader($target, 'DELETE FROM dw.others WHERE v > 7');
+my $compared = q{SELECT string_agg(kind || ' ' || code || ' ' || state, ', ' ORDER BY outbox_id) FROM incload.outbox WHERE channel = 'calm' AND code LIKE 'reconcile%'};
+is(as_loader($target, q{SELECT count(*) FROM incload_reconcile('others', mode => 'rows')}), '3', 'source and target differ');
+comes_to($compared, 'firing reconcile_mismatch delivered', 'which is told');
+as_loader($target, q{SELECT count(*) FROM incload_reconcile('others', mode => 'rows', repair => true)});
+comes_to($compared, 'firing reconcile_mismatch delivered, notice reconcile_mismatch delivered, resolved reconcile_recovered delivered', 'until a comparison mends it');
+
 #
 # restored: channels, with what is secret; not what was to be sent
 #
