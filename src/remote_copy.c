@@ -175,6 +175,10 @@ copy_has_begun(Remote *remote, bool wait)
 bool
 remote_copy_arrived(Remote *remote, const char **data, int *length)
 {
+	/* what is there first: to read on, libpq moves all of it */
+	*length = remote_copy_next(remote, data, false);
+	if (*length != 0)
+		return true;
 	if (!PQconsumeInput(remote->connection->pg))
 		remote_report_lost(remote, remote->copy_sql);
 	*length = remote_copy_next(remote, data, false);

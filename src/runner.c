@@ -154,6 +154,9 @@ clean_session(void)
 static void
 do_task(const Task *task)
 {
+	/* somebody was quicker than its start: as if he had come a little later */
+	if (slot_mine().is_cancelled)
+		InterruptPending = QueryCancelPending = true;
 	if (may_begin(task))
 	{
 		char		activity[64];
@@ -214,6 +217,8 @@ incload_runner_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	slot_claim(&ref);
+	/* who cancels the task before it has begun is not to end its worker */
+	HOLD_CANCEL_INTERRUPTS();
 	BackgroundWorkerUnblockSignals();
 	slot = slot_mine();
 	BackgroundWorkerInitializeConnectionByOid(slot.database, slot.owner, COMPAT_WORKER_FLAGS);
@@ -223,6 +228,7 @@ incload_runner_main(Datum arg)
 	/* it waits for transactions and for runs; what a run may wait for, its option says */
 	SetConfigOption("lock_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
 	stay_owner();
+	RESUME_CANCEL_INTERRUPTS();
 	do
 	{
 		slot = slot_mine();

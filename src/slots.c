@@ -477,10 +477,9 @@ slot_cancel(Oid database, int64 job_id)
 		if (!slot_is_working(slot) || slot->database != database || slot->task.job_id != job_id)
 			continue;
 		is_found = true;
+		/* one that is still starting looks for that before it begins */
 		slot->is_cancelled = true;
-		if (slot->pid == 0)
-			slot->leave = true;
-		else
+		if (slot->pid != 0)
 			kill(slot->pid, SIGINT);
 	}
 	unlock_slots();
