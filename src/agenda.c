@@ -251,6 +251,21 @@ pause_failing(const Job *job, int failures, const char *error)
 }
 
 void
+agenda_require_readable(const Job *job)
+{
+	(void) schedule_parse(job->schedule);
+}
+
+void
+agenda_pause_unreadable(const Job *job)
+{
+	catalog_set_enabled(job->id, false);
+	catalog_page(job, "job_paused_itself",
+				 psprintf("job %s is paused: its schedule \"%s\" cannot be read, and the server's log says why; SELECT incload_alter_job(%s, schedule => '...') and incload_resume(%s) let it run again",
+						  job->name, job->schedule, quote_literal_cstr(job->name), quote_literal_cstr(job->name)));
+}
+
+void
 agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error)
 {
 	static const char *const status[] = {

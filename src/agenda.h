@@ -52,6 +52,12 @@ extern void agenda_require_order(const Job *job);
 /* days and months are those of the owner's time zone, whoever counts them; until a nest level of settings ends */
 extern void agenda_enter_zone_of(const Job *job);
 
+/* an error where the next time of a job's schedule could not be found: it cannot be read here */
+extern void agenda_require_readable(const Job *job);
+
+/* the job pauses for that, until somebody gives it another one */
+extern void agenda_pause_unreadable(const Job *job);
+
 /* a job that was resumed: nothing is held against it */
 extern void agenda_forgive(int64 job_id);
 

@@ -142,11 +142,11 @@ is_delivered(const HttpResult *result)
 	return result->status >= 200 && result->status < 300;
 }
 
-/* is it the message that is refused, and not the receiver that is not well? */
+/* is it this message that is refused, and not each one of the channel's? */
 static bool
 is_refused(const HttpResult *result)
 {
-	return result->status >= 300 && result->status < 500 && result->status != 408 && result->status != 429;
+	return result->status == 400 || result->status == 413 || result->status == 422;
 }
 
 static char *

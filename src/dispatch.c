@@ -12,6 +12,7 @@
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -41,6 +42,9 @@
 /* a process that was to start and has not come in that time does not come any more */
 #define STARTING_MS (120 * 1000)
 
+/* after so many waits in vain for a lock, a look leaves the rest for the next one: it is a table that is locked */
+#define MOST_LOCKED 5
+
 /* Started: a run that a runner was given */
 typedef struct Started
 {
@@ -69,6 +73,8 @@ static TimestampTz next_fill = 0;	/* what is in it then is too old */
 static bool was_full = false;	/* there was more than it holds */
 static TimestampTz next_complaint = 0;
 static bool wants_backfills = false;	/* it is time to look for windows */
+static int	nlocked = 0;			/* waits in vain for a lock, in this look */
+static bool is_reading = false; /* an error now is the schedule's */
 
 void
 dispatch_begin(MemoryContext context)
@@ -107,6 +113,7 @@ guarded(bool (*work) (const DueJob *), const DueJob *due, bool otherwise)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(context);
+		nlocked += geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE;
 		if (may_complain())
 			EmitErrorReport();
 		FlushErrorState();
@@ -152,12 +159,13 @@ look_at_slots(void)
 
 /*
  * Is there room for what was due at a time? Another database that waits gets its share of
- * the runners, and beyond that who was due first goes first.
+ * the runners, and beyond that who was due first goes first. A look that waits for locks, or
+ * a server that shuts down, starts no more.
  */
 static bool
 has_turn(const Usage *usage, TimestampTz at)
 {
-	if (usage->working >= incload_max_workers)
+	if (usage->working >= incload_max_workers || nlocked >= MOST_LOCKED || ShutdownRequestPending)
 		return false;
 	return usage->share == 0 ||
 		(usage->ours < usage->share && (usage->share > 1 || at <= usage->others_wait));
@@ -234,6 +242,41 @@ owner_trouble(const Job *job, char **hint)
 		return psprintf("role \"%s\", which owns the job, may not connect to this database", job->owner_name);
 	}
 	return NULL;
+}
+
+/* a run after which nobody could tell when the next one is would be started over and over again */
+static bool
+is_readable(const DueJob *due)
+{
+	Job		   *job = catalog_find_job_by_id(due->job_id);
+
+	is_reading = true;
+	if (job && job->schedule && job->enabled)
+		agenda_require_readable(job);
+	is_reading = false;
+	return true;
+}
+
+static bool
+pause_unreadable(const DueJob *due)
+{
+	Job		   *job = catalog_find_job_by_id(due->job_id);
+
+	if (job)
+		agenda_pause_unreadable(job);
+	return true;
+}
+
+/* is nothing to be done for it now? A lock in the way of reading it is the next look's */
+static bool
+is_left_out(const DueJob *due)
+{
+	is_reading = false;
+	if (guarded(is_readable, due, false))
+		return false;
+	if (is_reading)
+		(void) guarded(pause_unreadable, due, true);
+	return true;
 }
 
 /* a run that no runner is to have; what keeps it from that is on record */
@@ -361,7 +404,8 @@ start_due_jobs(Usage *usage, TimestampTz *next)
 
 		if (due->at > now)
 			*next = Min(*next, due->at);
-		else if (has_turn(usage, due->at) && guarded(settle_without_runner, due, true))
+		else if (has_turn(usage, due->at) &&
+				 (is_left_out(due) || guarded(settle_without_runner, due, true)))
 			continue;
 		/* what cannot be started may be another owner's turn, whose runner is free */
 		else if (has_turn(usage, due->at))
@@ -492,6 +536,7 @@ dispatch_look(void)
 	TimestampTz next = DT_NOEND;
 	Usage		usage;
 
+	nlocked = 0;
 	follow_started();
 	usage = look_at_slots();
 	start_due_jobs(&usage, &next);

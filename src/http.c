@@ -17,8 +17,8 @@
 #include <signal.h>
 
 #include "miscadmin.h"
+#include "portability/instr_time.h"
 #include "storage/latch.h"
-#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "http.h"
@@ -50,7 +50,17 @@ static int	ntransfers = 0;
 static Watched *watched = NULL;
 static int	nwatched = 0;
 static int	max_watched = 0;
-static TimestampTz wakeup = 0;	/* when libcurl wants to be called; 0: not by time */
+static int64 wakeup = 0;		/* when libcurl wants to be called, by now_ms(); 0: not by time */
+
+/* by a clock that nobody sets: a wait is not to last as long as the other one was set back */
+static int64
+now_ms(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MILLISEC(now);
+}
 
 /* "mask" gets what was blocked before; everything is from here on */
 static void
@@ -125,7 +135,7 @@ note_socket(CURL *easy, curl_socket_t s, int what, void *arg, void *socket_arg)
 static int
 note_timer(CURLM *m, long timeout_ms, void *arg)
 {
-	wakeup = timeout_ms < 0 ? 0 : TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	wakeup = timeout_ms < 0 ? 0 : Max(now_ms() + timeout_ms, 1);
 	return 0;
 }
 
@@ -215,6 +225,10 @@ describe_request(Transfer *transfer, const HttpRequest *request)
 	SET(CURLOPT_NOPROXY, "*");
 	SET(CURLOPT_NETRC, (long) CURL_NETRC_IGNORED);
 	SET(CURLOPT_NOSIGNAL, 1L);
+	/* who looks up a name that nobody answers for is left behind, or else waited for: longer than any timeout of ours */
+#if LIBCURL_VERSION_NUM >= 0x075700
+	SET(CURLOPT_QUICK_EXIT, 1L);
+#endif
 	SET(CURLOPT_USERAGENT, "incload");
 	SET(CURLOPT_TIMEOUT_MS, (long) request->timeout_ms);
 	SET(CURLOPT_CONNECTTIMEOUT_MS, (long) request->connect_timeout_ms);
@@ -320,15 +334,15 @@ wait_once(long timeout_ms, uint32 wait_event)
 void
 http_wait(long timeout_ms, uint32 wait_event)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	int64		deadline = now_ms() + timeout_ms;
 	bool		is_over;
 
-	/* whatever the clock has done meanwhile, or a request that was just added */
+	/* a request that was just added */
 	is_over = go_on(CURL_SOCKET_TIMEOUT, 0) || look_at_sockets();
 	while (!is_over)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		long		left = TimestampDifferenceMilliseconds(now, deadline);
+		int64		now = now_ms();
+		int64		left = Max(deadline - now, 0);
 
 		if (wakeup != 0 && now >= wakeup)
 		{
@@ -337,8 +351,8 @@ http_wait(long timeout_ms, uint32 wait_event)
 			continue;
 		}
 		if (wakeup != 0)
-			left = Min(left, TimestampDifferenceMilliseconds(now, wakeup));
-		is_over = wait_once(left, wait_event) || GetCurrentTimestamp() >= deadline;
+			left = Min(left, wakeup - now);
+		is_over = wait_once((long) left, wait_event) || now_ms() >= deadline;
 	}
 }
 

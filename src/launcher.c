@@ -45,6 +45,9 @@ PGDLLEXPORT void incload_launcher_main(Datum arg);
 /* a scheduler that ends at once comes back after a second, then two, at most a minute */
 #define LONGEST_WAIT_MS 60000
 
+/* a process that was to start and has not come in that time does not come any more */
+#define STARTING_MS (120 * 1000)
+
 /* Place: a database in which there is or should be a scheduler */
 typedef struct Place
 {
@@ -97,7 +100,8 @@ is_listed(List *names, const FormData_pg_database *database)
 {
 	ListCell   *lc;
 
-	if (!database->datallowconn)
+	/* nobody can connect to one whose DROP DATABASE was interrupted: its limit is -2 */
+	if (!database->datallowconn || database->datconnlimit < -1)
 		return false;
 	foreach(lc, names)
 		if (strcmp(lfirst(lc), NameStr(database->datname)) == 0 ||
@@ -222,6 +226,7 @@ static void
 keep(Place *place, TimestampTz *next)
 {
 	uint32		news = slots_news();
+	TimestampTz now = GetCurrentTimestamp();
 
 	follow(place);
 	if (place->is_running || !place->is_wanted || (place->is_empty && place->news == news) ||
@@ -229,14 +234,17 @@ keep(Place *place, TimestampTz *next)
 		return;
 	if (place->is_empty)
 		place->next_try = 0;
-	if (place->next_try > GetCurrentTimestamp())
+	/* further away than it was set: the clock was set back */
+	if (place->next_try > TimestampTzPlusMilliseconds(now, LONGEST_WAIT_MS))
+		place->next_try = now;
+	if (place->next_try > now)
 	{
 		*next = Min(*next, place->next_try);
 		return;
 	}
 	place->news = news;
 	place->is_empty = false;
-	place->started_at = GetCurrentTimestamp();
+	place->started_at = now;
 	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);
 	if (place->is_running)
 		return;
@@ -286,7 +294,7 @@ dismiss_strangers(void)
 	}
 }
 
-/* slots of schedulers that a launcher before this one has started, and that are gone */
+/* slots of schedulers that a launcher before this one has started, and that are gone or have never come */
 static void
 free_ended_slots(void)
 {
@@ -297,7 +305,10 @@ free_ended_slots(void)
 		bool		is_ours = false;
 		ListCell   *lc;
 
-		if (slot.kind != SLOT_SCHEDULER || slot.state != SLOT_ENDED)
+		if (slot.kind != SLOT_SCHEDULER ||
+			!(slot.state == SLOT_ENDED ||
+			  (slot.state == SLOT_STARTING && slot.pid == 0 &&
+			   TimestampDifferenceExceeds(slot.since, GetCurrentTimestamp(), STARTING_MS))))
 			continue;
 		/* why one of its own has ended is still to be read */
 		foreach(lc, places)

@@ -30,11 +30,16 @@
 #define PAUSE_MS 900
 #define LONG_PAUSE_MS 5000
 
+/* a job with millions of runs takes a second by itself: a tenth of the time, at most, goes there */
+#define PAUSE_TIMES 9
+#define LONGEST_PAUSE_MS (10 * 60 * 1000)
+
 /* a run is committed so long after its end, at most, to be judged by its volume */
 #define COMMITTED_WITHIN_MS 60000
 
 static int	njobs = 10;			/* that are done at once */
 static TimestampTz next_sweep = 0;
+static int	pause_ms = 0;		/* until then, from when it was set */
 
 /* the figures of the jobs that have waited longest: job_id, when they were computed before, and what is left of the budget */
 static TextRows *
@@ -148,7 +153,9 @@ sweep(MemoryContext context)
 	unattended_commit();
 	INSTR_TIME_SET_CURRENT(took);
 	INSTR_TIME_SUBTRACT(took, began);
-	next_sweep = TimestampTzPlusMilliseconds(now, rows->nrows < njobs ? LONG_PAUSE_MS : PAUSE_MS);
+	pause_ms = Max(rows->nrows < njobs ? LONG_PAUSE_MS : PAUSE_MS,
+				   (int) Min(PAUSE_TIMES * INSTR_TIME_GET_MILLISEC(took), LONGEST_PAUSE_MS));
+	next_sweep = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), pause_ms);
 	if (rows->nrows == njobs)
 		njobs = Min(Max(njobs * SWEEP_MS / Max(INSTR_TIME_GET_MILLISEC(took), SWEEP_MS / 2), 1), MOST_JOBS);
 }
@@ -160,7 +167,7 @@ sweep_some(MemoryContext context)
 	TimestampTz now = GetCurrentTimestamp();
 
 	/* further away than it was set: the clock was set back */
-	if (now < next_sweep && next_sweep <= TimestampTzPlusMilliseconds(now, LONG_PAUSE_MS))
+	if (now < next_sweep && next_sweep <= TimestampTzPlusMilliseconds(now, pause_ms))
 		return;
 	PG_TRY();
 	{
@@ -174,7 +181,8 @@ sweep_some(MemoryContext context)
 		MemoryContextSwitchTo(old);
 		FlushErrorState();
 		AbortCurrentTransaction();
-		next_sweep = TimestampTzPlusMilliseconds(now, LONG_PAUSE_MS);
+		pause_ms = LONG_PAUSE_MS;
+		next_sweep = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), pause_ms);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old);

@@ -1,0 +1,56 @@
+# A scheduler among troubles: a schedule that this server cannot read, a
+# database that nobody can connect to, settings of the server that are not its own.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use IncloadTest;
+
+my ($source, $target) = two_nodes(target =>
+	"shared_preload_libraries = 'incload'\nincload.naptime = '50ms'\nmax_worker_processes = 16\ndefault_transaction_isolation = 'serializable'\n");
+
+sub runs { return as_loader($target, qq{SELECT count(*) FROM incload.run WHERE job = '$_[0]' AND status <> 'running'}); }
+
+$source->safe_psql('postgres', q{
+	CREATE TABLE items (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL DEFAULT now());
+	INSERT INTO items SELECT i, 'v' || i FROM generate_series(1, 10) i;
+});
+foreign_table($target, 'items');
+
+foreach my $job ([ 'items', '1 second' ], [ 'odd', '1 hour' ])
+{
+	as_loader($target, qq{SELECT incload_create_job('$job->[0]', 'src.items', 'dw.$job->[0]', 'upsert', 'updated_at', '{id}',
+		schedule => '$job->[1]', options => '{"lookback": "0", "retry_limit": 0}')});
+}
+ok(wait_for(60, sub { runs('odd') eq '1' }), 'a job has run');
+
+# as a restored dump brings it to a server with other time zones
+$target->safe_psql('postgres', q{
+	UPDATE incload.job_store SET schedule = 'CRON_TZ=No/Where * * * * *' WHERE job = 'odd';
+	UPDATE incload.schedule_store SET next_run_at = now() WHERE job_id = (SELECT job_id FROM incload.job_store WHERE job = 'odd')});
+ok(wait_for(60, sub { as_loader($target, q{SELECT enabled FROM incload.job WHERE job = 'odd'}) eq 'f' }),
+	'one whose schedule cannot be read pauses');
+is(as_loader($target, q{SELECT severity, count(*), bool_and(message LIKE '%CRON_TZ=No/Where * * * * *%cannot be read%')
+	FROM incload.event WHERE job = 'odd' AND code = 'job_paused_itself' GROUP BY 1}), 'page|1|t', 'and says so, once');
+like(slurp_file($target->logfile), qr/"No\/Where" is not a time zone/, 'the log says why');
+my $before = runs('items');
+ok(wait_for(60, sub { runs('items') >= $before + 3 }), 'the others go on');
+is(runs('odd'), '1', 'while it was not run over and over again');
+as_loader($target, q{SELECT incload_alter_job('odd', schedule => '1 hour'); SELECT incload_resume('odd')});
+ok(wait_for(60, sub { runs('odd') eq '2' }), 'with a schedule that can be read it runs again');
+unlike(slurp_file($target->logfile), qr/could not serialize/, 'what the server has for isolation is not the scheduler\'s');
+
+# a DROP DATABASE that was interrupted leaves one that nobody can connect to
+$target->safe_psql('postgres', q{CREATE DATABASE wreck; UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'wreck'});
+# the scheduler that CREATE DATABASE brought may still try
+$target->stop;
+my $offset = -s $target->logfile;
+$target->start;
+$before = runs('items');
+ok(wait_for(60, sub { runs('items') >= $before + 3 }), 'after a restart');
+unlike(slurp_file($target->logfile, $offset), qr/cannot connect to invalid database/, 'nobody tries to enter a database that is invalid');
+
+done_testing();
