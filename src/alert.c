@@ -18,6 +18,7 @@
 #include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "alert.h"
@@ -347,6 +348,41 @@ prepare(Sender *sender, const Channel *channel, HttpRequest *request)
 	return ids != NULL;
 }
 
+/* the same, where a message that cannot be made, as its texts cannot be had in UTF-8, keeps no other channel's back */
+static bool
+prepare_safely(Sender *sender, const Channel *channel, HttpRequest *request)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool volatile is_something = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		is_something = prepare(sender, channel, request);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		/* who has a row locked is soon done with it, as a rule */
+		if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
+			sender->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000);
+		else
+		{
+			EmitErrorReport();
+			sender->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms(++sender->failures));
+		}
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return is_something;
+}
+
 static void
 prune(void)
 {
@@ -402,7 +438,7 @@ look(void)
 			/* what is next is found by the next look, which is at once */
 			continue;
 		}
-		if (prepare(sender, channel, request))
+		if (prepare_safely(sender, channel, request))
 			requests = lappend(requests, request);
 	}
 	AtEOXact_GUC(false, nest_level);
