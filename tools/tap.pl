@@ -79,6 +79,8 @@ sub show_log
 	foreach my $log (glob("'$ENV{TESTLOGDIR}/regress_log_$name' '$ENV{TESTLOGDIR}/${name}_*.log'"))
 	{
 		open(my $in, '<', $log) or next;
+		# of a test that asks again and again it can be gigabytes
+		seek($in, -65536, 2) if -s $log > 65536;
 		my @lines = <$in>;
 		close($in);
 		splice(@lines, 0, @lines - 40) if @lines > 40;
