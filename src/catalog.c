@@ -60,6 +60,23 @@ text_rows_from_spi(MemoryContext context)
 	return rows;
 }
 
+TextRows *
+target_ask(const char *sql)
+{
+	MemoryContext context = CurrentMemoryContext;
+	TextRows   *rows;
+	int			code;
+
+	SPI_connect();
+	/* not read-only, so that the snapshot is a new one */
+	code = SPI_execute(sql, false, 0);
+	if (code < 0)
+		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(code));
+	rows = text_rows_from_spi(context);
+	SPI_finish();
+	return rows;
+}
+
 /* runs a statement as the extension's owner; leaves SPI connected */
 static void
 execute_in_bracket(RoleBracket *bracket, const char *sql, int nparams, const char *const *params)

@@ -17,6 +17,7 @@
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
 
+#include "attempt.h"
 #include "catalog.h"
 #include "check.h"
 #include "compat.h"
@@ -69,36 +70,31 @@ error_text(const ErrorData *error)
 	return one_line(buf.data);
 }
 
+/* Part: one of the check, on its way through a subtransaction */
+typedef struct Part
+{
+	Check	   *check;
+	void		(*look) (Check *check);
+} Part;
+
+static void
+look_at_part(void *arg)
+{
+	Part	   *part = arg;
+
+	part->look(part->check);
+}
+
 /*
- * attempt
- *		Runs a part of the check. An error in it becomes a finding with the
- *		code, and undoes no more than the part itself; but one that tells this
- *		session to stop goes on.
+ * Runs a part of the check. An error in it becomes a finding with the
+ * code, and undoes no more than the part itself; but one that tells this
+ * session to stop goes on.
  */
 static bool
-attempt(Check *check, void (*part) (Check *check), const char *code)
+pass_part(Check *check, void (*look) (Check *check), const char *code)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		part(check);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	Part		part = {check, look};
+	ErrorData  *error = attempt(look_at_part, &part);
 
 	if (error == NULL)
 		return true;
@@ -194,23 +190,23 @@ examine(Check *check)
 
 	check_record(check);
 	check_rejects(check);
-	if (!attempt(check, require_whole, "job_cannot_run"))
+	if (!pass_part(check, require_whole, "job_cannot_run"))
 		return;
 
 	role_enter_owner(&bracket, check->job->owner, check->job->search_path);
-	attempt(check, require_writable, "job_cannot_run");
-	attempt(check, check_target_key, "job_cannot_run");
-	attempt(check, check_tls, "job_cannot_run");
-	if (attempt(check, reach_source, "source_unreachable") &&
-		attempt(check, check_watermark, "source_unreachable") &&
-		attempt(check, check_source_key, "source_unreachable") &&
-		attempt(check, check_schema, "source_unreachable") &&
-		attempt(check, build_shape, "job_cannot_run"))
+	pass_part(check, require_writable, "job_cannot_run");
+	pass_part(check, check_target_key, "job_cannot_run");
+	pass_part(check, check_tls, "job_cannot_run");
+	if (pass_part(check, reach_source, "source_unreachable") &&
+		pass_part(check, check_watermark, "source_unreachable") &&
+		pass_part(check, check_source_key, "source_unreachable") &&
+		pass_part(check, check_schema, "source_unreachable") &&
+		pass_part(check, build_shape, "job_cannot_run"))
 	{
-		attempt(check, check_types, "job_cannot_run");
-		attempt(check, check_swap, "job_cannot_run");
-		attempt(check, check_reading, "job_cannot_run");
-		attempt(check, check_deletes, "job_cannot_run");
+		pass_part(check, check_types, "job_cannot_run");
+		pass_part(check, check_swap, "job_cannot_run");
+		pass_part(check, check_reading, "job_cannot_run");
+		pass_part(check, check_deletes, "job_cannot_run");
 	}
 	if (check->source)
 		source_release(check->source);

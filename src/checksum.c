@@ -17,23 +17,6 @@
 static const char probe[] =
 "SELECT pg_catalog.hashtextextended('incload', 0), pg_catalog.hashtextextended(pg_catalog.repeat('incload ', 99), 0), pg_catalog.getdatabaseencoding()";
 
-TextRows *
-target_ask(const char *sql)
-{
-	MemoryContext context = CurrentMemoryContext;
-	TextRows   *rows;
-	int			code;
-
-	SPI_connect();
-	/* not read-only, so that the snapshot is a new one */
-	code = SPI_execute(sql, false, 0);
-	if (code < 0)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(code));
-	rows = text_rows_from_spi(context);
-	SPI_finish();
-	return rows;
-}
-
 Checksum *
 checksum_agree(Source *source, const Shape *shape)
 {

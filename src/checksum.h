@@ -38,7 +38,4 @@ extern Checksum *checksum_agree(Source *source, const Shape *shape);
 extern char *checksum_of_row(const Checksum *checksum, Side side);
 extern char *checksum_of_key(const Checksum *checksum, Side side);
 
-/* a query in this database, in the formats and with the rights that are in force; all as text */
-extern TextRows *target_ask(const char *sql);
-
 #endif							/* INCLOAD_CHECKSUM_H */

@@ -20,6 +20,7 @@
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
 
+#include "attempt.h"
 #include "catalog.h"
 #include "compat.h"
 #include "drift.h"
@@ -352,8 +353,9 @@ is_lasting(int sqlerrcode)
 }
 
 static void
-run_statements(List *sql)
+run_statements(void *arg)
 {
+	List	   *sql = arg;
 	ListCell   *lc;
 
 	SPI_connect();
@@ -367,27 +369,8 @@ run_statements(List *sql)
 static char *
 try_statements(List *sql)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	ErrorData  *error = attempt(run_statements, sql);
 
-	BeginInternalSubTransaction("incload evolve");
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		run_statements(sql);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
 	if (error == NULL)
 		return NULL;
 	if (!is_lasting(error->sqlerrcode))

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "attempt.h"
 #include "catalog.h"
 #include "compat.h"
 #include "reject.h"
@@ -87,31 +88,10 @@ reject_blames_row(int sqlstate)
 ErrorData *
 reject_try(void (*work) (void *), void *arg, const volatile bool *judging)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	ErrorData  *error = attempt(work, arg);
 
-	BeginInternalSubTransaction("incload row");
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		work(arg);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (!reject_blames_row(error->sqlerrcode) || (judging && !*judging))
-			ReThrowError(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	if (error && (!reject_blames_row(error->sqlerrcode) || (judging && !*judging)))
+		ReThrowError(error);
 	return error;
 }
 

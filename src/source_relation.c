@@ -79,18 +79,7 @@ relation_from_clause(Source *source)
 static TextRows *
 relation_ask(Source *source, const char *sql)
 {
-	MemoryContext context = CurrentMemoryContext;
-	TextRows   *rows;
-	int			code;
-
-	SPI_connect();
-	/* not read-only, so that the snapshot is a new one */
-	code = SPI_execute(sql, false, 0);
-	if (code < 0)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(code));
-	rows = text_rows_from_spi(context);
-	SPI_finish();
-	return rows;
+	return target_ask(sql);
 }
 
 static TextRows *

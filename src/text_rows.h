@@ -19,4 +19,7 @@ typedef struct TextRows
 /* copies what the last SPI_execute… returned into the given context */
 extern TextRows *text_rows_from_spi(MemoryContext context);
 
+/* a query in this database, with a new snapshot, in the formats and with the rights that are in force */
+extern TextRows *target_ask(const char *sql);
+
 #endif							/* INCLOAD_TEXT_ROWS_H */
