@@ -15,7 +15,6 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/resowner.h"
 
 #include "attempt.h"
 #include "catalog.h"

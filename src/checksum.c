@@ -6,7 +6,6 @@
 
 #include "access/transam.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 

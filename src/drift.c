@@ -18,7 +18,6 @@
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
-#include "utils/resowner.h"
 
 #include "attempt.h"
 #include "catalog.h"
