@@ -21,6 +21,7 @@
 #include "drift.h"
 #include "merge.h"
 #include "names.h"
+#include "peek.h"
 #include "progress.h"
 #include "prune.h"
 #include "role.h"
@@ -254,6 +255,7 @@ prepare(Run *run)
 		: run->piece ? piece_window(run)
 		: run->is_full ? full_window(run)
 		: window_next(run->job, run->shape, run->checkpoint, run->horizon);
+	run->has_none = peek_has_none(run);
 	if (run->window.low.is_set)
 		run->record->watermark_from = watermark_print(run->shape->watermark, run->window.low.value);
 	else if (run->shape->by_xmin && run->window.mark != 0)
@@ -308,6 +310,8 @@ read_batch(Run *run)
 		retry_read(run->retry, run->job, run->shape, run->source, run->stage);
 		return false;
 	}
+	if (run->has_none)
+		return false;
 	if (!run->is_open)
 		open_query(run);
 	more = run->source->routine->read(run->source, run->stage);
@@ -496,6 +500,7 @@ run_batch(Run *run)
 	RoleBracket bracket;
 	bool		more;
 	bool		is_first = run->source == NULL;
+	TimestampTz began;
 	const Job  *job = run->job;
 	Trouble		trouble;
 
@@ -518,7 +523,9 @@ run_batch(Run *run)
 	trouble.row_hint = row_hint;
 	role_pin_formats();
 	progress_phase(PHASE_READING);
+	began = GetCurrentTimestamp();
 	more = read_batch(run);
+	run->reading += GetCurrentTimestamp() - began;
 	trouble_end(&trouble);
 	if (run->stage->nrows > 0 || run->stage->nrejected > 0 || run->is_full)
 	{
@@ -565,6 +572,7 @@ run_batch(Run *run)
 			(run->job->stored_target != run->job->target ||
 			 strcmp(run->job->stored_database, role_database_identity()) != 0))
 			catalog_note_relations(run->job);
+		peek_foretell(run);
 		run->record->status = "succeeded";
 		run->record->is_finished = true;
 	}

@@ -65,6 +65,8 @@ typedef struct Run
 	Stage	   *stage;
 	Rejects    *rejects;		/* rows that are put aside; NULL: they fail the run */
 	bool		is_open;		/* the reading query is */
+	bool		has_none;		/* it is known that it has no rows */
+	int64		reading;		/* microseconds that the rows have taken to read */
 	bool		reads_null_apart;	/* rows without a watermark get a query of their own */
 	Stop		stop;			/* what a 55000 would be now: source or target are not what they were */
 	struct Run *outer;			/* the run whose SQL has called this one */

@@ -351,6 +351,15 @@ query_list(const char *list, const Shape *shape, Source *source, const char *fil
 	return buf.data;
 }
 
+char *
+query_any(const Shape *shape, Source *source, const char *filter, const Window *window)
+{
+	/* EXISTS over the rows themselves would be planned for the first one; older servers know no other WITH */
+	return psprintf("WITH incload_rows AS %s(%s) SELECT EXISTS (SELECT FROM incload_rows)",
+					source->routine->version(source) >= 120000 ? "MATERIALIZED " : "",
+					query_list("", shape, source, filter, window, NULL));
+}
+
 /* NaN and Infinity sort above all there will ever be */
 static char *
 condition_finite(const WatermarkType *type, const char *expression)

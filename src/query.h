@@ -24,6 +24,10 @@ typedef enum ReadOrder
 extern char *query_read(const Shape *shape, struct Source *source, const char *filter,
 						const struct Window *window, const char *part, ReadOrder order, int64 limit);
 
+/* a query that tells whether a window has any row that passes the filter, in the plan in which all would be read */
+extern char *query_any(const Shape *shape, struct Source *source, const char *filter,
+					   const struct Window *window);
+
 /* "SELECT list" of the rows of a window that pass the filter, and a further condition (NULL: none) */
 extern char *query_list(const char *list, const Shape *shape, struct Source *source, const char *filter,
 						const struct Window *window, const char *part);

@@ -24,6 +24,10 @@
  */
 #include "postgres.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include "access/transam.h"
 #include "common/hashfn.h"
 #include "foreign/foreign.h"
@@ -290,7 +294,9 @@ settings_for(Remote *remote)
 					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
 					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
 					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
-					SET("default_transaction_read_only", "'on'") ", " SET("application_name", "$1") ", "
+					SET("default_transaction_read_only", "'on'") ", "
+					/* a snapshot of before the lock would show a table that is rewritten as empty */
+					SET("default_transaction_isolation", "'read committed'") ", " SET("application_name", "$1") ", "
 					SET("statement_timeout", "$2") ", " SET("lock_timeout", "$3") "%s%s",
 					/* questions with an argument are planned once */
 					version >= 120000
@@ -361,7 +367,7 @@ ask(Remote *remote, Question *question)
 	if (remote->sent == NIL)
 		send_question(remote, question,
 					  remote_find_statement(remote, question->sql, question->narguments > 0));
-	if (remote->script)
+	if (remote->script && !remote->is_past)
 		script_note(remote->script, remote->asked++, question);
 	answer = read_answer(remote);
 	if (!remote_is_good(answer) && plan_does_not_fit(answer))
@@ -377,24 +383,116 @@ ask(Remote *remote, Question *question)
 	return answer;
 }
 
-bool
-remote_follow(Remote *remote, const char *name)
+/* an answer as text; clears it */
+static TextRows *
+rows_of(Remote *remote, PGresult *result)
+{
+	TextRows   *rows;
+
+	/* so that it goes, whatever happens */
+	remote->answer = result;
+	rows = palloc0(sizeof(TextRows));
+	rows->nrows = PQntuples(result);
+	rows->ncols = PQnfields(result);
+	rows->value = palloc(sizeof(char **) * Max(rows->nrows, 1));
+	for (int r = 0; r < rows->nrows; r++)
+	{
+		rows->value[r] = palloc(sizeof(char *) * Max(rows->ncols, 1));
+		for (int c = 0; c < rows->ncols; c++)
+			rows->value[r][c] = PQgetisnull(result, r, c) ? NULL
+				: pstrdup(PQgetvalue(result, r, c));
+	}
+	remote_forget_results(remote);
+	return rows;
+}
+
+/*
+ * What is sent meanwhile goes out in one piece, where the platform can do that: each
+ * of libpq's pipeline syncs sends by itself, and wakes the server.
+ */
+static void
+hold_back(Remote *remote, int hold)
+{
+#ifdef TCP_CORK
+	(void) setsockopt(PQsocket(remote->connection->pg), IPPROTO_TCP, TCP_CORK, &hold, sizeof(hold));
+#endif
+}
+
+/* what the use before has foretold; it is good for this one alone */
+static void
+send_last(Remote *remote)
+{
+	Question	question = {.sql = remote->script->last};
+	MemoryContext old = MemoryContextSwitchTo(remote->context);
+
+	if (question.sql)
+	{
+		remote->last = question_copy(&question);
+		script_note_last(remote->script, NULL);
+		send_question(remote, remote->last, NULL);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* as far as it is known what will be asked; how many questions that are */
+static int
+send_settled(Remote *remote)
 {
 	ListCell   *lc;
 
-	Assert(remote->script == NULL && remote->asked == 0);
-	remote_require_open(remote, name);
-	remote->script = script_find(&remote->connection->scripts, name, remote->connection->context);
-	remote_send_settings(remote);
 	foreach(lc, remote->script->questions)
 	{
 		Question   *question = lfirst(lc);
 
 		if (!question->is_settled)
-			return foreach_current_index(lc) > 0;
+			return foreach_current_index(lc);
 		send_question(remote, question, remote_find_statement(remote, question->sql, true));
 	}
-	return remote->script->questions != NIL;
+	return list_length(remote->script->questions);
+}
+
+bool
+remote_follow(Remote *remote, const char *name)
+{
+	int			nsent;
+
+	Assert(remote->script == NULL && remote->asked == 0);
+	remote_require_open(remote, name);
+	remote->script = script_find(&remote->connection->scripts, name, remote->connection->context);
+	hold_back(remote, true);
+	remote_send_settings(remote);
+	nsent = send_settled(remote);
+	if (nsent == list_length(remote->script->questions))
+		send_last(remote);
+	hold_back(remote, false);
+	return nsent > 0;
+}
+
+void
+remote_foretell(Remote *remote, const char *sql)
+{
+	if (remote->script)
+		script_note_last(remote->script, sql);
+}
+
+TextRows *
+remote_foretold(Remote *remote, const char *sql)
+{
+	Question   *last = remote->last;
+	PGresult   *answer;
+
+	remote->last = NULL;
+	remote->is_past = true;
+	if (last == NULL || remote->sent == NIL || linitial(remote->sent) != last ||
+		sql == NULL || strcmp(last->sql, sql) != 0)
+	{
+		remote_abandon_sent(remote);
+		return NULL;
+	}
+	answer = read_answer(remote);
+	if (!remote_is_good(answer))
+		remote_report_result(remote, answer, sql);
+	return rows_of(remote, answer);
 }
 
 void
@@ -441,24 +539,8 @@ remote_query(Remote *remote, const char *sql, const char *argument)
 {
 	Question	question = {.sql = (char *) sql, .narguments = argument != NULL,
 		.arguments = {(char *) argument}};
-	PGresult   *result = ask(remote, &question);
-	TextRows   *rows;
 
-	/* so that it goes, whatever happens */
-	remote->answer = result;
-	rows = palloc0(sizeof(TextRows));
-	rows->nrows = PQntuples(result);
-	rows->ncols = PQnfields(result);
-	rows->value = palloc(sizeof(char **) * Max(rows->nrows, 1));
-	for (int r = 0; r < rows->nrows; r++)
-	{
-		rows->value[r] = palloc(sizeof(char *) * Max(rows->ncols, 1));
-		for (int c = 0; c < rows->ncols; c++)
-			rows->value[r][c] = PQgetisnull(result, r, c) ? NULL
-				: pstrdup(PQgetvalue(result, r, c));
-	}
-	remote_forget_results(remote);
-	return rows;
+	return rows_of(remote, ask(remote, &question));
 }
 
 void

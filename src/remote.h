@@ -67,6 +67,18 @@ extern bool remote_follow(Remote *remote, const char *script);
 extern void remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_types);
 
 /*
+ * What the next use of the script asks after all of its questions, in words that
+ * are good for once: it is sent ahead with them, if they all are.
+ */
+extern void remote_foretell(Remote *remote, const char *sql);
+
+/*
+ * The answer to what the last use has foretold, with which the script ends. NULL where that was not
+ * sent, or in other words (NULL: any), or where something was asked since that was not sent before it.
+ */
+extern TextRows *remote_foretold(Remote *remote, const char *sql);
+
+/*
  * Asks a query, in a transaction of its own; all as text. The argument stands
  * for $1 in it, NULL: there is none. A query with an argument is kept prepared,
  * so let its text be a constant.

@@ -32,7 +32,9 @@ struct Remote
 	bool		settings_sent;
 	Script	   *script;			/* NULL: what is asked is nobody's script */
 	int			asked;			/* how many of the script's questions */
+	bool		is_past;		/* what is asked from here on does not belong to it */
 	List	   *sent;			/* of Question *: not answered yet */
+	Question   *last;			/* of these, what the use before has foretold; NULL: nothing */
 	PGresult   *answer;			/* of the first of these, as far as it is read */
 
 	bool		forgets;		/* what was prepared is not known there any more: somebody stands between */

@@ -87,6 +87,14 @@ script_note(Script *script, int place, const Question *question)
 }
 
 void
+script_note_last(Script *script, const char *sql)
+{
+	if (script->last)
+		pfree(script->last);
+	script->last = sql ? MemoryContextStrdup(script->context, sql) : NULL;
+}
+
+void
 script_shorten(Script *script, int length)
 {
 	while (list_length(script->questions) > length)

@@ -27,6 +27,7 @@ typedef struct Script
 	char	   *name;
 	MemoryContext context;
 	List	   *questions;		/* of Question * */
+	char	   *last;			/* what the next use asks after all of these; NULL: nothing */
 } Script;
 
 /* a copy in the current memory context, not settled */
@@ -39,6 +40,9 @@ extern Script *script_find(List **scripts, const char *name, MemoryContext conte
 
 /* writes down that a question is asked at a place, from 0, which is at most the one after the last */
 extern void script_note(Script *script, int place, const Question *question);
+
+/* writes down what the next use asks last, or, with NULL, that it is not known */
+extern void script_note_last(Script *script, const char *sql);
 
 /* drops what is beyond so many questions */
 extern void script_shorten(Script *script, int length);

@@ -55,6 +55,12 @@ typedef struct SourceRoutine
 	/* sends a question ahead that will be asked next, most likely */
 	void		(*expect) (Source *source, const char *sql, const char *argument, bool wants_types);
 
+	/* leaves a question for the next use, which sends it ahead, after the rest; NULL: cannot */
+	void		(*foretell) (Source *source, const char *sql);
+
+	/* the answer to that, if it came after all that was asked, and is in these words; NULL: not known. No words: none is wanted. */
+	TextRows   *(*foretold) (Source *source, const char *sql);
+
 	/* types of a query's columns; InvalidOid for a type that is not known here */
 	void		(*describe) (Source *source, const char *sql, int ncolumns,
 							 Oid *types, int32 *typmods, Oid *collations);

@@ -130,6 +130,18 @@ copy_expect(Source *source, const char *sql, const char *argument, bool wants_ty
 }
 
 static void
+copy_foretell(Source *source, const char *sql)
+{
+	remote_foretell(((CopySource *) source)->remote, sql);
+}
+
+static TextRows *
+copy_foretold(Source *source, const char *sql)
+{
+	return remote_foretold(((CopySource *) source)->remote, sql);
+}
+
+static void
 copy_describe(Source *source, const char *sql, int ncolumns,
 			  Oid *types, int32 *typmods, Oid *collations)
 {
@@ -269,6 +281,8 @@ static const SourceRoutine copy_routine = {
 	.ask_about = copy_ask_about,
 	.foresee = copy_foresee,
 	.expect = copy_expect,
+	.foretell = copy_foretell,
+	.foretold = copy_foretold,
 	.describe = copy_describe,
 	.open = copy_open,
 	.read = copy_read,
