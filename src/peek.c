@@ -57,6 +57,9 @@ peek_foretell(Run *run)
 	/* it may change what is there to be read */
 	if (run->job->options->pre_sql)
 		return;
+	/* the connection was given back, to read those */
+	if (run->job->options->deletes == DELETES_TOMBSTONE)
+		return;
 	next = window_next(run->job, run->shape, run->checkpoint, run->horizon);
 	/* the first load is not small */
 	if (next.is_empty || !(next.low.is_set || next.mark != 0))

@@ -471,6 +471,7 @@ remote_follow(Remote *remote, const char *name)
 void
 remote_foretell(Remote *remote, const char *sql)
 {
+	remote_require_open(remote, sql);
 	if (remote->script)
 		script_note_last(remote->script, sql);
 }

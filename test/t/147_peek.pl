@@ -18,6 +18,7 @@ $source->safe_psql('postgres', q{
 	INSERT INTO numbers (v) SELECT 'n' FROM generate_series(1, 50);
 	CREATE TABLE plain (id int PRIMARY KEY, v text);
 	INSERT INTO plain SELECT i, 'p' FROM generate_series(1, 20) i;
+	CREATE TABLE graves (id int, deleted_at timestamptz NOT NULL DEFAULT now());
 	CREATE TABLE slow (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL);
 	CREATE VIEW slowly AS SELECT slow.* FROM slow, (SELECT pg_sleep(0.15)) wait;
 	-- tells under which settings it is read
@@ -31,7 +32,7 @@ $source->safe_psql('postgres', q{
 	GRANT pg_read_all_stats TO strict;
 	GRANT SELECT ON ALL TABLES IN SCHEMA public TO strict;
 });
-foreign_table($target, 'items', 'numbers', 'plain', 'slow', 'slowly');
+foreign_table($target, 'items', 'numbers', 'plain', 'slow', 'slowly', 'graves');
 as_loader($target, q{
 	SELECT incload_create_job('items', 'src.items', 'dw.items');
 	SELECT incload_create_job('numbers', 'src.numbers', 'dw.numbers', 'upsert', 'id', '{id}');
@@ -39,6 +40,7 @@ as_loader($target, q{
 	SELECT incload_create_job('plain', 'src.plain', 'dw.plain', 'upsert', 'xmin', '{id}');
 	SELECT incload_create_job('slowly', 'src.slowly', 'dw.slow', 'upsert', 'updated_at', '{id}');
 	SELECT incload_create_job('before', 'src.items', 'dw.before', options => '{"pre_sql": "SELECT 1"}');
+	SELECT incload_create_job('buried', 'src.items', 'dw.buried', options => '{"deletes": "tombstone", "tombstone_source": "src.graves"}');
 	SELECT incload_create_job('pruned', 'src.items', 'dw.pruned', options => '{"deletes": "prune"}');
 });
 my $session = session($target, 'loader');
@@ -132,6 +134,10 @@ is(run('pruned'), 'succeeded|0 peeked', 'a job that prunes looks ahead, too');
 $source->safe_psql('postgres', q{DELETE FROM items WHERE id = 7});
 like(run('pruned'), qr/^succeeded\|0 peeked/, 'and prunes');
 is($target->safe_psql('postgres', q{SELECT count(*) FROM dw.pruned WHERE id = 7}), '0', 'what has gone, has gone');
+
+# one that reads tombstones has given its connection back by then
+run('buried') foreach (1 .. 3);
+is(run('buried'), 'succeeded|0 copied', 'one with tombstones reads');
 
 # a refresh takes no answer that was meant for a run
 settle_down('items');

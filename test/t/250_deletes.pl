@@ -256,12 +256,16 @@ differ_marked('and after a refresh');
 
 # 8. sessions that insert, change, delete and insert again, beside the runs: it ends equal
 $source->safe_psql('postgres', q{
+	-- filled when as many runs as are wanted have come in between
+	CREATE TABLE enough ();
 	CREATE PROCEDURE churn(seed float8, n int) LANGUAGE plpgsql AS $$
 	DECLARE
 		k int;
+		i int := 0;
 	BEGIN
 		PERFORM setseed(seed);
-		FOR i IN 1 .. n LOOP
+		WHILE i < n OR NOT EXISTS (SELECT FROM enough) LOOP
+			i := i + 1;
 			FOR j IN 1 .. 1 + random() * 5 LOOP
 				k := 10000 + (random() * 60)::int;
 				CASE (random() * 3)::int
@@ -288,7 +292,7 @@ while (grep { $_->{run}->pumpable } @writers)
 	as_loader($target, "SELECT incload_run('no_lookback'), incload_run('by_xmin')");
 	as_loader($target, "CALL incload_run_in_batches('by_relation')");
 	$_->{run}->pump_nb foreach grep { $_->{run}->pumpable } @writers;
-	$runs++;
+	$source->safe_psql('postgres', 'INSERT INTO enough DEFAULT VALUES') if ++$runs == 4;
 }
 $_->finish foreach @writers;
 as_loader($target, "SELECT incload_run('$_')") foreach ('items', 'by_relation', 'by_xmin', 'no_lookback');
