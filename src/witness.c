@@ -11,6 +11,9 @@
  * or not tracked (track_activities) still shows in pg_locks by the lock on its
  * own virtual transaction. A prepared transaction keeps the name of the
  * virtual transaction that it was, and has no pid.
+ *
+ * The functions below those views are asked: the joins for the names that the
+ * views show cost a new session more than all the rest.
  */
 #include "postgres.h"
 
@@ -42,7 +45,7 @@ static const char state_query[] =
 "   ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))"
 "    ::pg_catalog.bit(32)::pg_catalog.int4 END, pg_catalog.pg_is_in_recovery(),"
 "  pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time()),"
-"  coalesce((SELECT pg_catalog.date_part('epoch', stats_reset) FROM pg_catalog.pg_stat_bgwriter), 0),"
+"  coalesce(pg_catalog.date_part('epoch', pg_catalog.pg_stat_get_bgwriter_stat_reset_time()), 0),"
 "  (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())"
 "   OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) k.oid),"
 " k.oid, k.relkind, k.relhassubclass,"
@@ -145,16 +148,16 @@ static const char activity_query[] =
 "SELECT a.pid, LEAST(a.xact_start, CASE WHEN a.state <> 'idle' THEN a.query_start END),"
 " a.application_name, a.state IS NULL OR a.state = 'disabled'"
 "  OR (a.state <> 'idle' AND a.xact_start IS NULL)"
-" FROM pg_catalog.pg_stat_activity a"
-" WHERE a.datname = pg_catalog.current_database()"
+" FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) a"
+" WHERE a.datid = (SELECT d.oid FROM pg_catalog.pg_database d"
+"   WHERE d.datname = pg_catalog.current_database())"
 " AND a.pid <> pg_catalog.pg_backend_pid()"
 /* autovacuum alone has no user; its type is not shown to everyone */
 " AND a.usesysid IS NOT NULL"
 /* who streams changes writes none; all his transactions bear the stream's start */
 " AND NOT (a.backend_type = 'walsender' AND a.query LIKE 'START\\_REPLICATION %')"
 /* incload's own readers write nothing */
-" AND NOT (a.usesysid = (SELECT oid FROM pg_catalog.pg_roles"
-"   WHERE rolname = session_user)"
+" AND NOT (a.usesysid = pg_catalog.quote_ident(session_user)::pg_catalog.regrole"
 "  AND a.application_name LIKE '" SOURCE_READER_PREFIX "%')";
 
 /*
@@ -236,7 +239,7 @@ new_holder(const char *name, const Session *session, const char *gid, const char
 /* a partition with rows in it, attached by a prepared transaction */ \
 "  OR (l.pid IS NULL AND l.mode = 'ShareUpdateExclusiveLock')))," \
 " pg_catalog.max(p.gid), pg_catalog.max(p.prepared)" \
-" FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_prepared_xacts p" \
+" FROM pg_catalog.pg_lock_status() l LEFT JOIN pg_catalog.pg_prepared_xact() p" \
 "  ON l.pid IS NULL AND l.locktype = 'transactionid' AND p.transaction = l.transactionid" \
 /* an idle session that keeps an advisory lock is number 0 of its transactions: none */ \
 " WHERE l.virtualtransaction NOT LIKE '%/0' GROUP BY 1, 2"

@@ -126,10 +126,10 @@ sub asked
 	$text =~ s/COPY \(|WITH incload_rows/ROWS/g;
 	return join(' ', map { $_->[0] } sort { $a->[1] <=> $b->[1] }
 		grep { $_->[1] >= 0 } map { [ $_, index($text, $_) ] }
-		('ORDER BY 1 DESC LIMIT 1', 'pg_stat_activity', 'pg_locks', 'ROWS'));
+		('ORDER BY 1 DESC LIMIT 1', 'pg_stat_get_activity', 'pg_lock_status', 'ROWS'));
 }
-foreach my $case ([ 'items', 'pg_stat_activity pg_locks ROWS' ],
-	[ 'numbers', 'ORDER BY 1 DESC LIMIT 1 pg_stat_activity pg_locks ROWS' ])
+foreach my $case ([ 'items', 'pg_stat_get_activity pg_lock_status ROWS' ],
+	[ 'numbers', 'ORDER BY 1 DESC LIMIT 1 pg_stat_get_activity pg_lock_status ROWS' ])
 {
 	my $sql = "SELECT incload_run('$case->[0]')";
 	is(asked($sql), $case->[1], "$case->[0]: the bound, who is open, and then the rows, run $_") foreach (1 .. 4);
