@@ -408,13 +408,16 @@ rows_of(Remote *remote, PGresult *result)
 
 /*
  * What is sent meanwhile goes out in one piece, where the platform can do that: each
- * of libpq's pipeline syncs sends by itself, and wakes the server.
+ * of libpq's pipeline syncs sends by itself, and wakes the server. Not while the
+ * connection is made: each step there waits for an answer, and would be held back
+ * until the platform loses patience.
  */
 static void
 hold_back(Remote *remote, int hold)
 {
 #ifdef TCP_CORK
-	(void) setsockopt(PQsocket(remote->connection->pg), IPPROTO_TCP, TCP_CORK, &hold, sizeof(hold));
+	if (!remote->connection->is_opening)
+		(void) setsockopt(PQsocket(remote->connection->pg), IPPROTO_TCP, TCP_CORK, &hold, sizeof(hold));
 #endif
 }
 
