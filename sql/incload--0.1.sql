@@ -410,7 +410,7 @@ WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.reject IS 'rows that could not be taken, and why; incload_retry_rejects loads them once they can be';
 COMMENT ON COLUMN incload.reject.run_id IS 'the run that met the row last';
-COMMENT ON COLUMN incload.reject.key IS 'the key in it, as text; NULL for a job without a key';
+COMMENT ON COLUMN incload.reject.key IS 'the key in it: integers and numerics as numbers, all else as text; NULL for a job without a key';
 COMMENT ON COLUMN incload.reject.row IS 'its values by the target''s columns, as text';
 COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in this database''s encoding stand in it as \xNN';
 
@@ -492,12 +492,15 @@ FROM (
         LEFT JOIN incload.checkpoint_store c USING (job_id)
         LEFT JOIN incload.schedule_store a USING (job_id)
         LEFT JOIN incload.slo_store g USING (job_id)
-        LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
-                           WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                           ORDER BY u.run_id DESC LIMIT 1) s ON true
-        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error FROM incload.run_store u
+        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error, u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
                            WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
                            ORDER BY u.run_id DESC LIMIT 1) e ON true
+        -- mostly that one has succeeded, and no other is looked up
+        LEFT JOIN LATERAL (SELECT e.started_at, e.finished_at, e.lag, e.rows_read WHERE e.status = 'succeeded'
+                           UNION ALL
+                           (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
+                            WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                            ORDER BY u.run_id DESC LIMIT 1)) s ON true
         LEFT JOIN (SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id, min(k.pid) AS pid
                    FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
@@ -738,12 +741,15 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN incload.checkpoint_store c USING (job_id)
     LEFT JOIN incload.schedule_store a USING (job_id)
     LEFT JOIN incload.slo_store g USING (job_id)
-    LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
-                       WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                       ORDER BY u.run_id DESC LIMIT 1) s ON true
-    LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at FROM incload.run_store u
+    LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at, u.lag FROM incload.run_store u
                        WHERE u.job_id = j.job_id AND u.status NOT IN ('running', 'skipped') AND u.kind IN ('incremental', 'full')
                        ORDER BY u.run_id DESC LIMIT 1) e ON true
+    -- as in incload.status
+    LEFT JOIN LATERAL (SELECT e.started_at, e.finished_at, e.lag WHERE e.status = 'succeeded'
+                       UNION ALL
+                       (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
+                        WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                        ORDER BY u.run_id DESC LIMIT 1)) s ON true
     LEFT JOIN LATERAL (SELECT v.code, v.at FROM incload.event_store v
                        WHERE v.job_id = j.job_id AND v.severity = 'page'
                        ORDER BY v.event_id DESC LIMIT 1) p ON true
