@@ -41,7 +41,7 @@ StaticAssertDecl(sizeof(Outcome) == 24, "outcomes that are stored already have a
 #define OUTCOME_CLASS_BITS 16
 
 /* so many bytes of them are added to one by one, before they are condensed */
-#define OUTCOMES_RECENT (20 * sizeof(Outcome))
+#define OUTCOMES_RECENT (40 * sizeof(Outcome))
 
 static inline OutcomeKind
 outcome_kind(const Outcome *outcome)

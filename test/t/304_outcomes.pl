@@ -92,7 +92,7 @@ sub kept
 here(q{CALL ran('much', '2026-03-20 10:00', 1000)});
 # of 1000 runs, each 77th is a window of a backfill that failed: 13, which are no outcomes
 is(here("SELECT count(*) FROM incload.run_store WHERE job_id = $id{much} AND kind = 'backfill' AND status = 'failed'"), '13', '987 outcomes');
-is(kept('much'), '980|4|7', 'of which all but the last few are condensed');
+is(kept('much'), '960|3|27', 'of which all but the last few are condensed');
 is(here('SELECT pg_table_size(reltoastrelid) FROM pg_class WHERE oid = $$incload.outcome_store$$::regclass'), '0', 'into rows that fit a page');
 agrees('much', $_, "the figures as of $_ are those of the history") foreach ('2026-03-20 10:02', '2026-03-21 00:00', '2026-03-23 21:15:00.000001', '2026-04-01', '2026-04-22 11:00');
 
@@ -178,7 +178,7 @@ is(as_loader($target, q{SELECT incload_drop_job('gone')}) . here("SELECT count(*
 here("DELETE FROM incload.run_store WHERE job_id = $id{gone}");
 is(here("SELECT count(*) FROM incload.tally_store WHERE job_id = $id{gone}"), '0', 'nor do its runs, when they go later');
 here(q{CALL ran('old', '2026-01-01', 200)});
-is(kept('old') =~ s/\|\d+$//r, '180|1', 'a history of which most is too old');
+is(kept('old') =~ s/\|\d+$//r, '160|1', 'a history of which most is too old');
 here(q{CALL ran('old', date_trunc('minute', now()) - interval '19 hours', 200)});
 $target->append_conf('postgresql.conf', "incload.run_retention = '1d'");
 $target->restart;
