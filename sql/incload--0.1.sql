@@ -290,20 +290,41 @@ CREATE TABLE incload.tally_store (
     run_microseconds   bigint NOT NULL DEFAULT 0,
     backfill_rows_read bigint NOT NULL DEFAULT 0,
     pages              bigint NOT NULL DEFAULT 0,
-    tickets            bigint NOT NULL DEFAULT 0
+    tickets            bigint NOT NULL DEFAULT 0,
+    recent_to          timestamptz,
+    recent             bytea NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE INDEX tally_store_job_idx ON incload.tally_store (job_id);
 COMMENT ON TABLE incload.tally_store IS 'incload: what runs and events of each job add up to; read it through incload.metrics';
+COMMENT ON COLUMN incload.tally_store.recent IS 'outcomes of runs that are not in incload.outcome_store yet, and recent_to the latest end of them';
+
+-- what the figures of incload.slo are computed from; a row that has as many as fit a page is not compressed, as it is read all the time
+CREATE TABLE incload.outcome_store (
+    chunk_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id      bigint NOT NULL,
+    ended_by    timestamptz NOT NULL,
+    outcomes    bytea NOT NULL
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE incload.outcome_store ALTER COLUMN outcomes SET STORAGE EXTERNAL;
+CREATE INDEX outcome_store_job_idx ON incload.outcome_store (job_id, ended_by DESC);
+COMMENT ON TABLE incload.outcome_store IS 'incload: outcomes of runs, condensed, beside the history of runs; read it through incload.slo';
+COMMENT ON COLUMN incload.outcome_store.ended_by IS 'the latest end of a run among them';
 
 CREATE FUNCTION incload.tally_run() RETURNS trigger LANGUAGE C AS 'MODULE_PATHNAME', 'incload_tally_run';
 COMMENT ON FUNCTION incload.tally_run() IS 'incload: adds to incload.tally_store what the row of a run says more than before';
 CREATE FUNCTION incload.tally_event() RETURNS trigger LANGUAGE C AS 'MODULE_PATHNAME', 'incload_tally_event';
 COMMENT ON FUNCTION incload.tally_event() IS 'incload: adds a page or a ticket to incload.tally_store';
-REVOKE ALL ON FUNCTION incload.tally_run(), incload.tally_event() FROM PUBLIC;
-CREATE TRIGGER tally AFTER INSERT OR UPDATE ON incload.run_store
+CREATE FUNCTION incload.forget_outcomes() RETURNS trigger LANGUAGE C AS 'MODULE_PATHNAME', 'incload_forget_outcomes';
+COMMENT ON FUNCTION incload.forget_outcomes() IS 'incload: incload.slo knows no runs that the history has lost';
+REVOKE ALL ON FUNCTION incload.tally_run(), incload.tally_event(), incload.forget_outcomes() FROM PUBLIC;
+CREATE TRIGGER tally AFTER INSERT OR UPDATE OR DELETE ON incload.run_store
     FOR EACH ROW EXECUTE FUNCTION incload.tally_run();
 ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER tally;
-COMMENT ON TRIGGER tally ON incload.run_store IS 'incload: counters outlive the history';
+COMMENT ON TRIGGER tally ON incload.run_store IS 'incload: counters outlive the history; outcomes of runs are in it, and kept small';
+CREATE TRIGGER forget_outcomes AFTER TRUNCATE ON incload.run_store
+    FOR EACH STATEMENT EXECUTE FUNCTION incload.forget_outcomes();
+ALTER TABLE incload.run_store ENABLE ALWAYS TRIGGER forget_outcomes;
+COMMENT ON TRIGGER forget_outcomes ON incload.run_store IS 'incload: incload.slo knows no runs that the history has lost';
 CREATE TRIGGER tally AFTER INSERT ON incload.event_store
     FOR EACH ROW WHEN (NEW.severity <> 'info' AND NEW.job_id IS NOT NULL) EXECUTE FUNCTION incload.tally_event();
 ALTER TABLE incload.event_store ENABLE ALWAYS TRIGGER tally;
@@ -389,7 +410,7 @@ WHERE j.owner IN (SELECT r.rolname FROM pg_catalog.pg_roles r
    OR (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user);
 COMMENT ON VIEW incload.reject IS 'rows that could not be taken, and why; incload_retry_rejects loads them once they can be';
 COMMENT ON COLUMN incload.reject.run_id IS 'the run that met the row last';
-COMMENT ON COLUMN incload.reject.key IS 'the key in it, as text; NULL for a job without a key';
+COMMENT ON COLUMN incload.reject.key IS 'the key in it: integers and numerics as numbers, all else as text; NULL for a job without a key';
 COMMENT ON COLUMN incload.reject.row IS 'its values by the target''s columns, as text';
 COMMENT ON COLUMN incload.reject.is_exact IS 'false: bytes that mean nothing in this database''s encoding stand in it as \xNN';
 
@@ -471,12 +492,15 @@ FROM (
         LEFT JOIN incload.checkpoint_store c USING (job_id)
         LEFT JOIN incload.schedule_store a USING (job_id)
         LEFT JOIN incload.slo_store g USING (job_id)
-        LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
-                           WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                           ORDER BY u.run_id DESC LIMIT 1) s ON true
-        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error FROM incload.run_store u
+        LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error, u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
                            WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
                            ORDER BY u.run_id DESC LIMIT 1) e ON true
+        -- mostly that one has succeeded, and no other is looked up
+        LEFT JOIN LATERAL (SELECT e.started_at, e.finished_at, e.lag, e.rows_read WHERE e.status = 'succeeded'
+                           UNION ALL
+                           (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
+                            WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                            ORDER BY u.run_id DESC LIMIT 1)) s ON true
         LEFT JOIN (SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id, min(k.pid) AS pid
                    FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
@@ -717,12 +741,15 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN incload.checkpoint_store c USING (job_id)
     LEFT JOIN incload.schedule_store a USING (job_id)
     LEFT JOIN incload.slo_store g USING (job_id)
-    LEFT JOIN LATERAL (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
-                       WHERE u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                       ORDER BY u.run_id DESC LIMIT 1) s ON true
-    LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at FROM incload.run_store u
+    LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at, u.lag FROM incload.run_store u
                        WHERE u.job_id = j.job_id AND u.status NOT IN ('running', 'skipped') AND u.kind IN ('incremental', 'full')
                        ORDER BY u.run_id DESC LIMIT 1) e ON true
+    -- as in incload.status
+    LEFT JOIN LATERAL (SELECT e.started_at, e.finished_at, e.lag WHERE e.status = 'succeeded'
+                       UNION ALL
+                       (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
+                        WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
+                        ORDER BY u.run_id DESC LIMIT 1)) s ON true
     LEFT JOIN LATERAL (SELECT v.code, v.at FROM incload.event_store v
                        WHERE v.job_id = j.job_id AND v.severity = 'page'
                        ORDER BY v.event_id DESC LIMIT 1) p ON true

@@ -202,6 +202,17 @@ catalog_names_from_array(const char *array)
 	" options, search_path, enabled, target_oid, database, owner_oid, schedule" \
 	" FROM incload.job_store WHERE "
 
+Oid
+catalog_job_owner(const char *name, Oid stored_owner, const char *stored_database)
+{
+	Oid			owner = get_role_oid(name, true);
+
+	/* a role of the same name that is another one does not inherit the job */
+	if (stored_owner != owner && strcmp(stored_database, role_database_identity()) == 0)
+		return InvalidOid;
+	return owner;
+}
+
 static Job *
 find_job(const char *query, const char *param)
 {
@@ -217,7 +228,7 @@ find_job(const char *query, const char *param)
 	job->id = strtoll(v[0], NULL, 10);
 	job->name = v[1];
 	job->owner_name = v[2];
-	job->owner = get_role_oid(job->owner_name, true);
+	job->owner = catalog_job_owner(job->owner_name, strtoul(v[13], NULL, 10), v[12]);
 	job->source_name = v[3];
 	job->target_name = v[4];
 	job->strategy = strategy_parse(v[5]);
@@ -230,10 +241,6 @@ find_job(const char *query, const char *param)
 	job->stored_target = strtoul(v[11], NULL, 10);
 	job->stored_database = v[12];
 	job->schedule = v[14];
-	/* a role of the same name that is another one does not inherit the job */
-	if (strcmp(job->stored_database, role_database_identity()) == 0 &&
-		strtoul(v[13], NULL, 10) != job->owner)
-		job->owner = InvalidOid;
 	return job;
 }
 
@@ -350,6 +357,7 @@ catalog_delete_job(int64 job_id)
 
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 	catalog_query("DELETE FROM incload.tally_store WHERE job_id = $1::bigint", 1, params);
+	catalog_query("DELETE FROM incload.outcome_store WHERE job_id = $1::bigint", 1, params);
 }
 
 TextRows *
@@ -455,7 +463,6 @@ catalog_scan(const char *table, const char *index, int64 job_id, const char *con
 	for (int i = 0; i < ncolumns; i++)
 		numbers[i] = get_attnum(RelationGetRelid(rel), columns[i]);
 	ScanKeyInit(&key, get_attnum(RelationGetRelid(rel), "job_id"), BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
-	PushActiveSnapshot(GetTransactionSnapshot());
 	scan = systable_beginscan_ordered(rel, index_rel, GetActiveSnapshot(), 1, &key);
 	while (goes_on && HeapTupleIsValid(tuple = systable_getnext_ordered(scan, ForwardScanDirection)))
 	{
@@ -469,7 +476,6 @@ catalog_scan(const char *table, const char *index, int64 job_id, const char *con
 		goes_on = visit(values, nulls, arg);
 	}
 	systable_endscan_ordered(scan);
-	PopActiveSnapshot();
 	index_close(index_rel, AccessShareLock);
 	table_close(rel, AccessShareLock);
 }
@@ -485,6 +491,12 @@ bool
 catalog_has_rejects(int64 job_id)
 {
 	return has_row("reject_store", "reject_store_job_idx", job_id);
+}
+
+bool
+catalog_has_tally(int64 job_id)
+{
+	return has_row("tally_store", "tally_store_job_idx", job_id);
 }
 
 bool

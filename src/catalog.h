@@ -63,6 +63,9 @@ extern Datum catalog_job_row(int64 job_id);
 extern Job *catalog_find_job(const char *name);
 extern Job *catalog_find_job_by_id(int64 job_id);
 
+/* the role that owns a job, of what is stored of it; invalid where it is gone */
+extern Oid catalog_job_owner(const char *name, Oid stored_owner, const char *stored_database);
+
 /* names of all jobs, for a message that offers the nearest */
 extern List *catalog_job_names(void);
 
@@ -119,11 +122,14 @@ extern bool catalog_has_rejects(int64 job_id);
 typedef bool (*CatalogVisitor) (const Datum *values, const bool *nulls, void *arg);
 
 /*
- * The rows of a job in a table whose index has job_id and then a number, the newest first. For
- * reading many of them: nothing is planned, and nothing is copied.
+ * The rows of a job in a table whose index begins with job_id, in its order, as the active snapshot
+ * has them. For reading many of them: nothing is planned, and nothing is copied.
  */
 extern void catalog_scan(const char *table, const char *index, int64 job_id, const char *const *columns, int ncolumns,
 						 CatalogVisitor visit, void *arg);
+
+/* likewise: is anything counted of it? */
+extern bool catalog_has_tally(int64 job_id);
 
 /* likewise: has it a trouble that lasts (outbox.c)? */
 extern bool catalog_has_alerts(int64 job_id);

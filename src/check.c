@@ -54,6 +54,15 @@ one_line(const char *text)
 	return buf.data;
 }
 
+/* what separates a text from the sentence that follows: messages have no full stop, details have */
+static const char *
+before_sentence(const char *text)
+{
+	size_t		length = strlen(text);
+
+	return length > 0 && text[length - 1] == '.' ? " " : ". ";
+}
+
 /* an error as one line of text */
 static char *
 error_text(const ErrorData *error)
@@ -63,9 +72,9 @@ error_text(const ErrorData *error)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "%s: %s", unpack_sql_state(error->sqlerrcode), error->message);
 	if (error->detail)
-		appendStringInfo(&buf, ". %s", error->detail);
+		appendStringInfo(&buf, "%s%s", before_sentence(buf.data), error->detail);
 	if (error->hint)
-		appendStringInfo(&buf, " %s", error->hint);
+		appendStringInfo(&buf, "%s%s", before_sentence(buf.data), error->hint);
 	return one_line(buf.data);
 }
 
@@ -161,7 +170,7 @@ check_record(Check *check)
 				  one_line(psprintf("the last run, number %s, %s: %s: %s%s%s", v[0],
 									strcmp(v[1], "failed") == 0 ? "failed" : "was cancelled",
 									v[2] ? v[2] : "no SQLSTATE", v[3] ? v[3] : "no message",
-									v[4] ? ". " : "", v[4] ? v[4] : "")), NULL);
+									v[4] ? before_sentence(v[3] ? v[3] : "") : "", v[4] ? v[4] : "")), NULL);
 }
 
 /* rows that wait until somebody mends what they were refused for */

@@ -311,6 +311,13 @@ history_prune(int64 minutes, int limit)
 						   "   WHERE s.job_id = u.job_id AND s.status = 'succeeded' AND s.kind IN ('incremental', 'full'))"
 						   "  OR NOT EXISTS (SELECT FROM incload.job_store j WHERE j.job_id = u.job_id))"
 						   " LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
+	/* outcomes of the same age, many in a row: as above, none is younger than the last success */
+	pruned += catalog_query("DELETE FROM incload.outcome_store WHERE chunk_id IN (SELECT o.chunk_id FROM incload.outcome_store o"
+							" WHERE o.ended_by < now() - $1::bigint * interval '1 minute'"
+							" AND (o.ended_by < (SELECT s.finished_at FROM incload.run_store s WHERE s.job_id = o.job_id"
+							"   AND s.status = 'succeeded' AND s.kind IN ('incremental', 'full') ORDER BY s.run_id DESC LIMIT 1)"
+							"  OR NOT EXISTS (SELECT FROM incload.job_store j WHERE j.job_id = o.job_id))"
+							" LIMIT $2::bigint) RETURNING 1", 2, params)->nrows;
 	pruned += catalog_query("DELETE FROM incload.batch_window_store WHERE window_id IN (SELECT w.window_id"
 							" FROM incload.batch_window_store w WHERE w.state <> 'pending'"
 							" AND w.finished_at < now() - $1::bigint * interval '1 minute'"

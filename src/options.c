@@ -171,15 +171,14 @@ find_rule(const char *name)
 	int			nearest_distance = strlen(name) / 2 + 1;
 
 	for (int i = 0; i < lengthof(rules); i++)
-	{
-		int			distance;
-
 		if (strcmp(rules[i].name, name) == 0)
 			return &rules[i];
-		if (strlen(name) > NAMEDATALEN)
-			continue;
-		distance = varstr_levenshtein(name, strlen(name), rules[i].name,
-									  strlen(rules[i].name), 1, 1, 1, true);
+
+	for (int i = 0; i < lengthof(rules) && strlen(name) <= NAMEDATALEN; i++)
+	{
+		int			distance = varstr_levenshtein(name, strlen(name), rules[i].name,
+												  strlen(rules[i].name), 1, 1, 1, true);
+
 		if (distance < nearest_distance)
 		{
 			nearest_distance = distance;

@@ -1,121 +1,225 @@
 /*
  * past.c
  *		The runs of a job in the last 30 days, as objectives look at them.
+ *
+ * They are read from where they are kept small (outcome.c). Both places are read by one
+ * snapshot, so that what moves from one to the other in between is seen once.
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "lib/stringinfo.h"
-#include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
+#include "compat.h"
 #include "past.h"
 
-/* Reader: a Past in the making */
+/* Reader: a Past in the making. What is newer is read first, so outcomes are put one before the other, from the end of the space. */
 typedef struct Reader
 {
-	Past	   *past;
+	Outcome    *outcomes;		/* as large as the space */
 	int			space;
+	int			first;
 	TimestampTz from;
-	bool		knows_before;	/* a success that ended before "from" is in it */
+	TimestampTz at;
+	TimestampTz success;		/* the latest end of a success until "from" */
+	bool		has_gone;		/* some that are read are taken back */
 } Reader;
 
-/* the columns of incload.run_store that are looked at, in the order of these */
-enum
+static Outcome *
+make_room(Reader *reader, int n)
 {
-	RUN_ID, RUN_KIND, RUN_STATUS, RUN_STARTED, RUN_FINISHED, RUN_ROWS, RUN_BYTES, RUN_SQLSTATE, RUN_COLUMNS
-};
-
-static const char *const run_columns[RUN_COLUMNS] = {
-	"run_id", "kind", "status", "started_at", "finished_at", "rows_read", "bytes_read", "sqlstate"
-};
-
-static bool
-text_is(Datum value, const char *word)
-{
-	text	   *t = DatumGetTextPP(value);
-	int			length = strlen(word);
-
-	return VARSIZE_ANY_EXHDR(t) == length && memcmp(VARDATA_ANY(t), word, length) == 0;
-}
-
-/* is it an outcome, and of which kind? */
-static bool
-classify(const Datum *values, Outcome *outcome)
-{
-	bool		succeeded = text_is(values[RUN_STATUS], "succeeded");
-
-	outcome->is_full = text_is(values[RUN_KIND], "full");
-	if (text_is(values[RUN_KIND], "backfill"))
+	if (reader->first < n)
 	{
-		outcome->kind = OUTCOME_BACKFILL;
-		return succeeded;
+		int			used = reader->space - reader->first;
+		int			space = Max(reader->space * 2, used + n);
+		Outcome    *outcomes = palloc_extended(sizeof(Outcome) * space, MCXT_ALLOC_HUGE);
+
+		memcpy(outcomes + space - used, reader->outcomes + reader->first, sizeof(Outcome) * used);
+		pfree(reader->outcomes);
+		reader->outcomes = outcomes;
+		reader->space = space;
+		reader->first = space - used;
 	}
-	if (!outcome->is_full && !text_is(values[RUN_KIND], "incremental"))
-		return false;
-	outcome->kind = succeeded ? OUTCOME_SUCCEEDED : OUTCOME_FAILED;
-	return succeeded || text_is(values[RUN_STATUS], "failed");
+	return reader->outcomes + reader->first - n;
 }
 
 static void
-keep(Reader *reader, const Outcome *outcome)
+take(Reader *reader, Datum stored)
 {
-	Past	   *past = reader->past;
+	bytea	   *bytes = DatumGetByteaPP(stored);
+	int			n = VARSIZE_ANY_EXHDR(bytes) / sizeof(Outcome);
+	Outcome    *outcomes = make_room(reader, n);
 
-	if (past->n == reader->space)
+	memcpy(outcomes, VARDATA_ANY(bytes), sizeof(Outcome) * n);
+	reader->first -= n;
+	for (int i = 0; i < n; i++)
 	{
-		reader->space *= 2;
-		past->outcomes = repalloc_huge(past->outcomes, sizeof(Outcome) * reader->space);
+		reader->has_gone |= outcome_is_gone(&outcomes[i]);
+		if (outcome_kind(&outcomes[i]) == OUTCOME_SUCCEEDED && outcomes[i].finished_at <= reader->from)
+			reader->success = Max(reader->success, outcomes[i].finished_at);
 	}
-	past->outcomes[past->n++] = *outcome;
+	if ((Pointer) bytes != DatumGetPointer(stored))
+		pfree(bytes);
 }
 
-/* a row of incload.run_store, the newest first; false when enough is known */
 static bool
-read_run(const Datum *values, const bool *nulls, void *arg)
+take_recent(const Datum *values, const bool *nulls, void *arg)
 {
-	Reader	   *reader = arg;
-	Outcome		outcome = {0};
-
-	outcome.started_at = DatumGetTimestampTz(values[RUN_STARTED]);
-	/* runs are numbered as they start, but for one that was promised a number: a run or two may be out of order */
-	if (reader->knows_before && outcome.started_at < reader->from)
-		return false;
-	if (nulls[RUN_FINISHED] || !classify(values, &outcome))
-		return true;
-	outcome.finished_at = DatumGetTimestampTz(values[RUN_FINISHED]);
-	if (outcome.finished_at > reader->past->at)
-		return true;
-	outcome.run_id = DatumGetInt64(values[RUN_ID]);
-	outcome.rows_read = DatumGetInt64(values[RUN_ROWS]);
-	outcome.bytes_read = DatumGetInt64(values[RUN_BYTES]);
-	if (!nulls[RUN_SQLSTATE])
-		strlcpy(outcome.error_class, TextDatumGetCString(values[RUN_SQLSTATE]), sizeof(outcome.error_class));
-	keep(reader, &outcome);
-	reader->knows_before |= outcome.kind == OUTCOME_SUCCEEDED && outcome.finished_at <= reader->from;
+	take(arg, values[0]);
 	return true;
 }
 
+/* a row of incload.outcome_store, by its latest outcome; false when all of the others are older than what is needed */
+static bool
+take_condensed(const Datum *values, const bool *nulls, void *arg)
+{
+	Reader	   *reader = arg;
+
+	if (!reader->has_gone && DatumGetTimestampTz(values[0]) < reader->success)
+		return false;
+	take(reader, values[1]);
+	return true;
+}
+
+/* what is taken back and what takes it back are side by side */
 static int
 compare_outcomes(const void *a, const void *b)
 {
-	TimestampTz left = ((const Outcome *) a)->finished_at;
-	TimestampTz right = ((const Outcome *) b)->finished_at;
+	const Outcome *left = a;
+	const Outcome *right = b;
+	uint64		left_rows = left->rows & ~(uint64) OUTCOME_GONE;
+	uint64		right_rows = right->rows & ~(uint64) OUTCOME_GONE;
 
-	return (left > right) - (left < right);
+	if (left->finished_at != right->finished_at)
+		return left->finished_at < right->finished_at ? -1 : 1;
+	if (left->what != right->what)
+		return left->what < right->what ? -1 : 1;
+	return (left_rows > right_rows) - (left_rows < right_rows);
+}
+
+/* those that were taken back go, in pairs */
+static int
+drop_gone(Outcome *outcomes, int n)
+{
+	int			kept = 0;
+
+	qsort(outcomes, n, sizeof(Outcome), compare_outcomes);
+	for (int i = 0, end; i < n; i = end)
+	{
+		int			balance = 0;
+
+		for (end = i; end < n && compare_outcomes(&outcomes[i], &outcomes[end]) == 0; end++)
+			balance += outcome_is_gone(&outcomes[end]) ? -1 : 1;
+		outcomes[i].rows &= ~(uint64) OUTCOME_GONE;
+		for (; balance > 0; balance--)
+			outcomes[kept++] = outcomes[i];
+	}
+	return kept;
+}
+
+/* they mostly are */
+static void
+put_in_order(Past *past)
+{
+	for (int i = 1; i < past->n; i++)
+		if (past->outcomes[i].finished_at < past->outcomes[i - 1].finished_at)
+		{
+			qsort(past->outcomes, past->n, sizeof(Outcome), compare_outcomes);
+			break;
+		}
+}
+
+/* from the last success before the time asked for on, as far as that is known; nothing after "at" */
+static void
+cut(Past *past, TimestampTz from)
+{
+	int			first = 0;
+
+	while (past->n > 0 && past->outcomes[past->n - 1].finished_at > past->at)
+		past->n--;
+	for (int i = 0; i < past->n && past->outcomes[i].finished_at <= from; i++)
+		if (outcome_kind(&past->outcomes[i]) == OUTCOME_SUCCEEDED)
+			first = i;
+	past->outcomes += first;
+	past->n -= first;
+}
+
+static void
+follow_states(Past *past)
+{
+	TimestampTz as_of = 0;
+
+	past->states = palloc_extended(sizeof(State) * Max(past->n, 1), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < past->n; i++)
+	{
+		const Outcome *outcome = &past->outcomes[i];
+
+		if (outcome_kind(outcome) != OUTCOME_SUCCEEDED)
+			continue;
+		as_of = past->nstates == 0 ? outcome_started_at(outcome) : Max(as_of, outcome_started_at(outcome));
+		past->states[past->nstates++] = (State) {.since = outcome->finished_at,.as_of = as_of};
+	}
 }
 
 Past *
 past_read(int64 job_id, TimestampTz from, TimestampTz at)
 {
-	Reader		reader = {.past = palloc0(sizeof(Past)),.space = 64,.from = from};
+	static const char *const recent[] = {"recent"};
+	static const char *const condensed[] = {"ended_by", "outcomes"};
+	Reader		reader = {.space = 256,.first = 256,.from = from,.at = at,.success = PG_INT64_MIN};
+	Past	   *past = palloc0(sizeof(Past));
 
-	reader.past->at = at;
-	reader.past->outcomes = palloc(sizeof(Outcome) * reader.space);
-	catalog_scan("run_store", "run_store_job_idx", job_id, run_columns, RUN_COLUMNS, read_run, &reader);
-	qsort(reader.past->outcomes, reader.past->n, sizeof(Outcome), compare_outcomes);
-	return reader.past;
+	reader.outcomes = palloc(sizeof(Outcome) * reader.space);
+	catalog_scan("tally_store", "tally_store_job_idx", job_id, recent, lengthof(recent), take_recent, &reader);
+	catalog_scan("outcome_store", "outcome_store_job_idx", job_id, condensed, lengthof(condensed), take_condensed, &reader);
+	past->at = at;
+	past->outcomes = reader.outcomes + reader.first;
+	past->n = reader.space - reader.first;
+	if (reader.has_gone)
+		past->n = drop_gone(past->outcomes, past->n);
+	put_in_order(past);
+	cut(past, from);
+	follow_states(past);
+	return past;
+}
+
+int
+past_state_at(const Past *past, TimestampTz at)
+{
+	int			low = 0;
+	int			high = past->nstates;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (past->states[middle].since <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low - 1;
+}
+
+int
+past_outcome_at(const Past *past, TimestampTz at)
+{
+	int			low = 0;
+	int			high = past->n;
+
+	while (low < high)
+	{
+		int			middle = low + (high - low) / 2;
+
+		if (past->outcomes[middle].finished_at <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	while (low > 0 && outcome_kind(&past->outcomes[--low]) != OUTCOME_SUCCEEDED)
+		continue;
+	return low;
 }
 
 /* the same of incload.reconcile_store */
@@ -130,35 +234,40 @@ static const char *const found_columns[FOUND_COLUMNS] = {
 
 typedef struct FindingsReader
 {
-	Findings	findings;
-	TimestampTz from;
 	TimestampTz to;
+	Findings   *findings;
+	int			n;
 } FindingsReader;
 
 static bool
 read_findings(const Datum *values, const bool *nulls, void *arg)
 {
 	FindingsReader *reader = arg;
-	Findings   *findings = &reader->findings;
 	TimestampTz at = DatumGetTimestampTz(values[FOUND_AT]);
+	bool		is_wanted = false;
 
-	if (at > reader->to || at <= reader->from)
-		return at > reader->from;
-	findings->comparisons++;
-	findings->source_rows += DatumGetInt64(values[FOUND_SOURCE]);
-	findings->target_rows += DatumGetInt64(values[FOUND_TARGET]);
-	findings->missing += DatumGetInt64(values[FOUND_MISSING]);
-	findings->extra += DatumGetInt64(values[FOUND_EXTRA]);
-	findings->duplicate += DatumGetInt64(values[FOUND_DUPLICATE]);
-	return true;
+	for (int i = 0; i < reader->n; i++)
+	{
+		Findings   *findings = &reader->findings[i];
+
+		is_wanted |= at > findings->from;
+		if (at <= findings->from || at > reader->to)
+			continue;
+		findings->comparisons++;
+		findings->source_rows += DatumGetInt64(values[FOUND_SOURCE]);
+		findings->target_rows += DatumGetInt64(values[FOUND_TARGET]);
+		findings->missing += DatumGetInt64(values[FOUND_MISSING]);
+		findings->extra += DatumGetInt64(values[FOUND_EXTRA]);
+		findings->duplicate += DatumGetInt64(values[FOUND_DUPLICATE]);
+	}
+	return is_wanted;
 }
 
-Findings
-past_findings(int64 job_id, TimestampTz from, TimestampTz to)
+void
+past_findings(int64 job_id, TimestampTz to, Findings *findings, int n)
 {
-	FindingsReader reader = {.from = from,.to = to};
+	FindingsReader reader = {.to = to,.findings = findings,.n = n};
 
 	catalog_scan("reconcile_store", "reconcile_store_job_idx", job_id, found_columns, FOUND_COLUMNS,
 				 read_findings, &reader);
-	return reader.findings;
 }

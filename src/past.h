@@ -8,45 +8,42 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "outcome.h"
 
 #define PAST_DAYS 30
 
-typedef enum OutcomeKind
+/* State: what the target is as of, from the end of one successful run to that of the next */
+typedef struct State
 {
-	OUTCOME_SUCCEEDED,			/* of a run of kind incremental or full; so the next */
-	OUTCOME_FAILED,
-	OUTCOME_BACKFILL			/* a window of a backfill that was loaded */
-} OutcomeKind;
-
-/* Outcome: a run that is over; one that was cancelled or skipped is none */
-typedef struct Outcome
-{
-	OutcomeKind kind;
-	bool		is_full;
-	int64		run_id;
-	TimestampTz started_at;
-	TimestampTz finished_at;
-	int64		rows_read;
-	int64		bytes_read;
-	char		error_class[3]; /* of its SQLSTATE */
-} Outcome;
+	TimestampTz since;			/* the end of that run */
+	TimestampTz as_of;			/* its start, or a later one of those before it */
+} State;
 
 typedef struct Past
 {
 	TimestampTz at;				/* nothing after it is known */
 	Outcome    *outcomes;		/* by finished_at; reaches back to the last success before the time asked for */
 	int			n;
+	State	   *states;			/* by "since" */
+	int			nstates;
 } Past;
 
 /*
- * What is on record of the job as of a time, and at least from another time on. Each call
- * reads the newest runs first and no more than it needs, however long the history is.
+ * What is on record of the job as of a time, and at least from another time on; by the active
+ * snapshot. No more is read than what is needed, however long the history is.
  */
 extern Past *past_read(int64 job_id, TimestampTz from, TimestampTz at);
 
-/* Findings: what the comparisons of a job have found */
+/* the last state that had come by then; -1 for none */
+extern int past_state_at(const Past *past, TimestampTz at);
+
+/* the outcome by which it had come; without one, the first */
+extern int past_outcome_at(const Past *past, TimestampTz at);
+
+/* Findings: what the comparisons of a job have found after a time */
 typedef struct Findings
 {
+	TimestampTz from;			/* given by the caller */
 	int64		comparisons;
 	int64		source_rows;
 	int64		target_rows;
@@ -55,7 +52,7 @@ typedef struct Findings
 	int64		duplicate;
 } Findings;
 
-/* of those between two times, the first one excluded */
-extern Findings past_findings(int64 job_id, TimestampTz from, TimestampTz to);
+/* adds up those until a time, for each of the times from which on they are asked for */
+extern void past_findings(int64 job_id, TimestampTz to, Findings *findings, int n);
 
 #endif							/* INCLOAD_PAST_H */

@@ -351,6 +351,8 @@ incload_report(PG_FUNCTION_ARGS)
 	initStringInfo(&out);
 	guc_nest_level = NewGUCNestLevel();
 	role_set("search_path", "pg_catalog, pg_temp");
+	/* these are many small queries, of which compiling one may take longer than all of them */
+	role_set("jit", "off");
 	write_page(&out, max_details);
 	AtEOXact_GUC(true, guc_nest_level);
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));

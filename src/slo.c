@@ -111,60 +111,42 @@ objectives_of(const Job *job)
 	return objectives;
 }
 
-/* the freshness of one state of the target, from when it came to when the next one did */
-static void
-add_stretch(Record *record, TimestampTz started_at, TimestampTz from, TimestampTz to)
-{
-	Stretch    *stretch = &record->stretches[record->nstretches];
-
-	from = Max(from, record->from);
-	to = Min(to, record->to);
-	if (from >= to)
-		return;
-	stretch->low = from - started_at;
-	stretch->high = to - started_at;
-	record->nstretches++;
-}
-
+/* the freshness in each state of the target, from when it came to when the next one did */
 static void
 follow_freshness(Record *record, const Past *past)
 {
-	TimestampTz started_at = 0;
-	TimestampTz since = 0;
+	int			first = Max(past_state_at(past, record->from), 0);
 
-	record->stretches = palloc(sizeof(Stretch) * (past->n + 1));
-	for (int i = 0; i < past->n; i++)
+	record->stretches = palloc(sizeof(Stretch) * (past->nstates - first + 1));
+	for (int i = first; i < past->nstates; i++)
 	{
-		const Outcome *outcome = &past->outcomes[i];
+		const State *state = &past->states[i];
+		TimestampTz from = Max(state->since, record->from);
+		TimestampTz to = i + 1 < past->nstates ? Min(state[1].since, record->to) : record->to;
 
-		if (outcome->kind != OUTCOME_SUCCEEDED)
-			continue;
-		if (since != 0)
-			add_stretch(record, started_at, since, outcome->finished_at);
-		started_at = since == 0 ? outcome->started_at : Max(started_at, outcome->started_at);
-		since = outcome->finished_at;
+		if (from < to)
+			record->stretches[record->nstretches++] = (Stretch) {.low = from - state->as_of,.high = to - state->as_of};
 	}
-	if (since != 0)
-		add_stretch(record, started_at, since, record->to);
 	record->observed = ages_time(record->stretches, record->nstretches);
 }
 
+/* a row of failures may have begun before the time, but not before the last success */
 static void
 count_outcomes(Record *record, const Past *past)
 {
 	TimestampTz failing_since = 0;
 
 	initStringInfo(&record->errors);
-	for (int i = 0; i < past->n; i++)
+	for (int i = past_outcome_at(past, record->from); i < past->n; i++)
 	{
 		const Outcome *outcome = &past->outcomes[i];
 		bool		is_inside = outcome->finished_at > record->from && outcome->finished_at <= record->to;
-		bool		succeeded = outcome->kind == OUTCOME_SUCCEEDED;
+		bool		succeeded = outcome_kind(outcome) == OUTCOME_SUCCEEDED;
 
-		if (outcome->kind == OUTCOME_BACKFILL)
+		if (outcome_kind(outcome) == OUTCOME_BACKFILL)
 		{
-			record->backfill_rows += is_inside ? outcome->rows_read : 0;
-			record->backfill_bytes += is_inside ? outcome->bytes_read : 0;
+			record->backfill_rows += is_inside ? outcome_rows(outcome) : 0;
+			record->backfill_bytes += is_inside ? outcome_bytes(outcome) : 0;
 			continue;
 		}
 		if (is_inside)
@@ -172,7 +154,11 @@ count_outcomes(Record *record, const Past *past)
 			record->runs++;
 			record->failed += !succeeded;
 			if (!succeeded)
-				appendBinaryStringInfo(&record->errors, outcome->error_class, sizeof(outcome->error_class));
+			{
+				appendStringInfoChar(&record->errors, outcome->what >> 8 & 0xff);
+				appendStringInfoChar(&record->errors, outcome->what & 0xff);
+				appendStringInfoChar(&record->errors, '\0');
+			}
 			if (succeeded && failing_since != 0)
 			{
 				record->recoveries++;
@@ -196,7 +182,7 @@ look_back(const Past *past, const Objectives *objectives, int64 period)
 	if (objectives->freshness > 0)
 		record.stale = ages_above(record.stretches, record.nstretches, objectives->freshness);
 	if (past->n > 0)
-		record.known = past->at - Max(record.from, past->outcomes[0].started_at);
+		record.known = past->at - Max(record.from, outcome_started_at(&past->outcomes[0]));
 	return record;
 }
 
@@ -281,17 +267,22 @@ interval_datum(int64 microseconds)
 	return IntervalPGetDatum(interval);
 }
 
-/* Periods: what the three rows of a job have in common */
-typedef struct Periods
+/* the periods that are looked back on: each but the six hours is a row */
+enum
 {
-	int64		job_id;
+	BACK_HOUR, BACK_DAY, BACK_MONTH, BACK_ROWS, BACK_SIX_HOURS = BACK_ROWS, BACK_COUNT
+};
+
+/* Back: what the rows of a job are made of */
+typedef struct Back
+{
 	const Past *past;
 	Objectives	objectives;
+	Record		records[BACK_COUNT];
+	Findings	findings[BACK_ROWS];
 	double		left;			/* of the budget of the longest one */
 	const char *by;
-	double		burn_1h;
-	double		burn_6h;
-} Periods;
+} Back;
 
 /* columns of incload.slo_figures */
 enum
@@ -322,43 +313,43 @@ set_fraction(Row *row, int column, bool is_known, double value)
 }
 
 static void
-fill_row(Row *row, const Periods *periods, const Interval *period, int64 length)
+fill_row(Row *row, const Back *back, int which, const Interval *period)
 {
-	const Objectives *objectives = &periods->objectives;
-	Record		record = look_back(periods->past, objectives, length);
-	Findings	findings = past_findings(periods->job_id, record.from, record.to);
-	bool		is_observed = record.observed > 0;
+	const Objectives *objectives = &back->objectives;
+	const Record *record = &back->records[which];
+	const Findings *findings = &back->findings[which];
+	bool		is_observed = record->observed > 0;
 	static const int percentiles[] = {500, 950, 990};
 	int64		ages[lengthof(percentiles)] = {0};
 
 	if (is_observed)
-		ages_percentiles(record.stretches, record.nstretches, percentiles, lengthof(percentiles), ages);
+		ages_percentiles(record->stretches, record->nstretches, percentiles, lengthof(percentiles), ages);
 
 	set(row, SLO_PERIOD, true, IntervalPGetDatum(period));
-	set(row, SLO_AS_OF, true, TimestampTzGetDatum(periods->past->at));
-	set(row, SLO_OBSERVED, true, interval_datum(record.observed));
+	set(row, SLO_AS_OF, true, TimestampTzGetDatum(back->past->at));
+	set(row, SLO_OBSERVED, true, interval_datum(record->observed));
 	for (int i = 0; i < lengthof(percentiles); i++)
 		set(row, SLO_P50 + i, is_observed, interval_datum(ages[i]));
 	set(row, SLO_FRESHNESS, objectives->freshness > 0, interval_datum(objectives->freshness));
 	set_fraction(row, SLO_FRESH, is_observed && objectives->freshness > 0,
-				 1 - (double) record.stale / Max(record.observed, 1));
+				 1 - (double) record->stale / Max(record->observed, 1));
 	set_fraction(row, SLO_SUCCESS, objectives->freshness > 0 || objectives->has_success, objectives->fraction);
-	set_fraction(row, SLO_LEFT, true, periods->left);
-	set(row, SLO_BY, periods->by != NULL, periods->by ? CStringGetTextDatum(periods->by) : (Datum) 0);
-	set_fraction(row, SLO_BURN_1H, true, periods->burn_1h);
-	set_fraction(row, SLO_BURN_6H, true, periods->burn_6h);
-	set(row, SLO_RUNS, true, Int64GetDatum(record.runs));
-	set(row, SLO_FAILED, true, Int64GetDatum(record.failed));
-	set_fraction(row, SLO_RATE, record.runs > 0, 1 - (double) record.failed / Max(record.runs, 1));
-	set(row, SLO_ERRORS, true, errors_as_json(&record));
-	set(row, SLO_RECOVERIES, true, Int64GetDatum(record.recoveries));
-	set(row, SLO_RECOVERY, record.recoveries > 0, interval_datum(record.recovering / Max(record.recoveries, 1)));
-	set(row, SLO_BACKFILL_ROWS, true, Int64GetDatum(record.backfill_rows));
-	set(row, SLO_BACKFILL_BYTES, true, Int64GetDatum(record.backfill_bytes));
-	set(row, SLO_COMPARISONS, true, Int64GetDatum(findings.comparisons));
-	set_fraction(row, SLO_MISSING, findings.source_rows > 0, (double) findings.missing / Max(findings.source_rows, 1));
-	set_fraction(row, SLO_EXTRA, findings.target_rows > 0, (double) findings.extra / Max(findings.target_rows, 1));
-	set_fraction(row, SLO_DUPLICATE, findings.target_rows > 0, (double) findings.duplicate / Max(findings.target_rows, 1));
+	set_fraction(row, SLO_LEFT, true, back->left);
+	set(row, SLO_BY, back->by != NULL, back->by ? CStringGetTextDatum(back->by) : (Datum) 0);
+	set_fraction(row, SLO_BURN_1H, true, burn_rate(&back->records[BACK_HOUR], objectives));
+	set_fraction(row, SLO_BURN_6H, true, burn_rate(&back->records[BACK_SIX_HOURS], objectives));
+	set(row, SLO_RUNS, true, Int64GetDatum(record->runs));
+	set(row, SLO_FAILED, true, Int64GetDatum(record->failed));
+	set_fraction(row, SLO_RATE, record->runs > 0, 1 - (double) record->failed / Max(record->runs, 1));
+	set(row, SLO_ERRORS, true, errors_as_json(record));
+	set(row, SLO_RECOVERIES, true, Int64GetDatum(record->recoveries));
+	set(row, SLO_RECOVERY, record->recoveries > 0, interval_datum(record->recovering / Max(record->recoveries, 1)));
+	set(row, SLO_BACKFILL_ROWS, true, Int64GetDatum(record->backfill_rows));
+	set(row, SLO_BACKFILL_BYTES, true, Int64GetDatum(record->backfill_bytes));
+	set(row, SLO_COMPARISONS, true, Int64GetDatum(findings->comparisons));
+	set_fraction(row, SLO_MISSING, findings->source_rows > 0, (double) findings->missing / Max(findings->source_rows, 1));
+	set_fraction(row, SLO_EXTRA, findings->target_rows > 0, (double) findings->extra / Max(findings->target_rows, 1));
+	set_fraction(row, SLO_DUPLICATE, findings->target_rows > 0, (double) findings->duplicate / Max(findings->target_rows, 1));
 }
 
 /* what is older than the history is kept says nothing, even if some of it is still there */
@@ -375,6 +366,47 @@ slo_may_see(const Job *job)
 		(OidIsValid(job->owner) && has_privs_of_role(GetUserId(), job->owner));
 }
 
+/* Asked: of a job, what its figures take. Most of it is not looked at, as they are asked of all jobs at once. */
+typedef struct Asked
+{
+	bool		may_see;
+	Objectives	objectives;
+} Asked;
+
+enum
+{
+	JOB_OWNER, JOB_OWNER_OID, JOB_DATABASE, JOB_OPTIONS, JOB_COLUMNS
+};
+
+static const char *const job_columns[JOB_COLUMNS] = {"owner", "owner_oid", "database", "options"};
+
+static bool
+read_job(const Datum *values, const bool *nulls, void *arg)
+{
+	Asked	   *asked = arg;
+	Job			job = {0};
+
+	job.options_json = DatumGetJsonbP(values[JOB_OPTIONS]);
+	job.options = options_parse(job.options_json);
+	job.owner = catalog_job_owner(NameStr(*DatumGetName(values[JOB_OWNER])), DatumGetObjectId(values[JOB_OWNER_OID]),
+								  TextDatumGetCString(values[JOB_DATABASE]));
+	asked->may_see = slo_may_see(&job);
+	asked->objectives = objectives_of(&job);
+	return false;
+}
+
+static void
+look_back_on(Back *back, int64 job_id, TimestampTz at, const int64 *lengths)
+{
+	back->past = past_read(job_id, at - lengths[BACK_MONTH], at);
+	for (int i = 0; i < BACK_COUNT; i++)
+		back->records[i] = look_back(back->past, &back->objectives, lengths[i]);
+	for (int i = 0; i < BACK_ROWS; i++)
+		back->findings[i].from = back->records[i].from;
+	past_findings(job_id, at, back->findings, BACK_ROWS);
+	back->left = budget_left(&back->records[BACK_MONTH], &back->objectives, lengths[BACK_MONTH], &back->by);
+}
+
 PG_FUNCTION_INFO_V1(incload_slo_of);
 
 /*
@@ -384,31 +416,27 @@ PG_FUNCTION_INFO_V1(incload_slo_of);
 Datum
 incload_slo_of(PG_FUNCTION_ARGS)
 {
-	static const Interval rows[] = {{.time = USECS_PER_HOUR}, {.day = 1}, {.day = PAST_DAYS}};
+	static const Interval rows[BACK_ROWS] = {{.time = USECS_PER_HOUR}, {.day = 1}, {.day = PAST_DAYS}};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	int64		job_id = PG_GETARG_INT64(0);
 	TimestampTz at = PG_GETARG_TIMESTAMPTZ(1);
-	Periods		periods = {.job_id = PG_GETARG_INT64(0)};
-	int64		longest = kept_part(PAST_DAYS * USECS_PER_DAY);
-	Record		record;
-	Job		   *job;
+	int64		lengths[BACK_COUNT] = {[BACK_SIX_HOURS] = kept_part(6 * USECS_PER_HOUR)};
+	Asked		asked = {0};
+	Back		back = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	job = catalog_find_job_by_id(periods.job_id);
-	if (job == NULL || !slo_may_see(job) || TIMESTAMP_NOT_FINITE(at))
+	catalog_scan("job_store", "job_store_pkey", job_id, job_columns, JOB_COLUMNS, read_job, &asked);
+	if (!asked.may_see || TIMESTAMP_NOT_FINITE(at))
 		return (Datum) 0;
-	periods.past = past_read(job->id, at - longest, at);
-	periods.objectives = objectives_of(job);
-	record = look_back(periods.past, &periods.objectives, longest);
-	periods.left = budget_left(&record, &periods.objectives, longest, &periods.by);
-	record = look_back(periods.past, &periods.objectives, USECS_PER_HOUR);
-	periods.burn_1h = burn_rate(&record, &periods.objectives);
-	record = look_back(periods.past, &periods.objectives, 6 * USECS_PER_HOUR);
-	periods.burn_6h = burn_rate(&record, &periods.objectives);
-	for (int i = 0; i < lengthof(rows); i++)
+	back.objectives = asked.objectives;
+	for (int i = 0; i < BACK_ROWS; i++)
+		lengths[i] = kept_part(rows[i].time + rows[i].day * USECS_PER_DAY);
+	look_back_on(&back, job_id, at, lengths);
+	for (int i = 0; i < BACK_ROWS; i++)
 	{
 		Row			row;
 
-		fill_row(&row, &periods, &rows[i], kept_part(rows[i].time + rows[i].day * USECS_PER_DAY));
+		fill_row(&row, &back, i, &rows[i]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
 	}
 	return (Datum) 0;

@@ -12,6 +12,9 @@
  * session would wait for it for ever. Whoever finds a job's row locked makes
  * another, and whoever finds two free ones puts them together. The counter is
  * the sum of a job's rows.
+ *
+ * A tally also gathers the outcomes of runs (outcome.c): they are added up by
+ * putting them one behind the other.
  */
 #include "postgres.h"
 
@@ -28,6 +31,8 @@
 
 #include "catalog.h"
 #include "compat.h"
+#include "incload.h"
+#include "outcome.h"
 
 /* the columns of incload.tally_store that add up; the first ones have the same names in incload.run_store */
 static const char *const columns[] = {
@@ -110,7 +115,7 @@ each_column(int from, const char *format)
 
 /* adds to a row that nobody has locked; how many the job has, 0 for no such row */
 static int
-add_to_free_row(int from, int nparams, const char *const *params)
+add_to_free_row(int64 job_id, int from, int nparams, const char *const *params)
 {
 	/* made once a session, as each run comes here */
 	static const char *kept[2] = {NULL, NULL};
@@ -119,12 +124,17 @@ add_to_free_row(int from, int nparams, const char *const *params)
 
 	if (*sql == NULL)
 		*sql = MemoryContextStrdup(TopMemoryContext, psprintf(
-			"UPDATE incload.tally_store t SET %s WHERE tally_id = (SELECT f.tally_id FROM incload.tally_store f"
+			"UPDATE incload.tally_store t SET %s, recent = t.recent || $%d::bytea, recent_to = greatest(t.recent_to, $%d::timestamptz)"
+			" WHERE tally_id = (SELECT f.tally_id FROM incload.tally_store f"
 			" WHERE f.job_id = $1::bigint ORDER BY f.tally_id LIMIT 1 FOR UPDATE SKIP LOCKED)"
-			" RETURNING (SELECT count(*) FROM incload.tally_store c WHERE c.job_id = t.job_id)",
-			each_column(from, "@ = @ + #")));
+			" RETURNING (SELECT count(*) FROM incload.tally_store c WHERE c.job_id = t.job_id), octet_length(t.recent), t.tally_id",
+			each_column(from, "@ = @ + #"), nparams - 1, nparams));
 	rows = catalog_query(*sql, nparams, params);
-	return rows->nrows > 0 ? atoi(rows->value[0][0]) : 0;
+	if (rows->nrows == 0)
+		return 0;
+	if (atoi(rows->value[0][1]) >= OUTCOMES_RECENT)
+		outcomes_condense(job_id, rows->value[0][2]);
+	return atoi(rows->value[0][0]);
 }
 
 /* two rows of a job become one, if nobody has locked them */
@@ -138,7 +148,8 @@ merge(int64 job_id)
 	if (rows->nrows < 2)
 		return;
 	catalog_query(psprintf("WITH other AS (DELETE FROM incload.tally_store WHERE tally_id = $2::bigint RETURNING *)"
-						   " UPDATE incload.tally_store t SET %s FROM other o WHERE t.tally_id = $1::bigint",
+						   " UPDATE incload.tally_store t SET %s, recent = t.recent || o.recent, recent_to = greatest(t.recent_to, o.recent_to)"
+						   " FROM other o WHERE t.tally_id = $1::bigint",
 						   each_column(0, "@ = t.@ + o.@")),
 				  2, (const char *const[]) {rows->value[0][0], rows->value[1][0]});
 }
@@ -149,10 +160,11 @@ merge(int64 job_id)
  * its own.
  */
 static void
-add(int64 job_id, const int64 *gains)
+add(int64 job_id, const int64 *gains, const Outcome *outcomes, int noutcomes)
 {
-	const char *params[NCOLUMNS + 1] = {catalog_number(job_id)};
+	const char *params[NCOLUMNS + 3] = {catalog_number(job_id)};
 	int			from = 0;
+	int			n;
 	int			nrows = 0;
 
 	/* a run without news has counted nothing */
@@ -161,11 +173,15 @@ add(int64 job_id, const int64 *gains)
 	from = from == NSHARED ? NSHARED : 0;
 	for (int i = from; i < NCOLUMNS; i++)
 		params[i - from + 1] = catalog_number(gains[i]);
+	n = NCOLUMNS - from + 1;
+	params[n++] = outcomes_as_text(outcomes, noutcomes);
+	params[n++] = noutcomes > 0 ? pstrdup(timestamptz_to_str(Max(outcomes[0].finished_at, outcomes[noutcomes - 1].finished_at))) : NULL;
 	if (!IsolationUsesXactSnapshot())
-		nrows = add_to_free_row(from, NCOLUMNS - from + 1, params);
+		nrows = add_to_free_row(job_id, from, n, params);
 	if (nrows == 0)
-		catalog_query(psprintf("INSERT INTO incload.tally_store (job_id, %s) VALUES ($1::bigint, %s)",
-							   each_column(from, "@"), each_column(from, "#")), NCOLUMNS - from + 1, params);
+		catalog_query(psprintf("INSERT INTO incload.tally_store (job_id, %s, recent, recent_to)"
+							   " VALUES ($1::bigint, %s, $%d::bytea, $%d::timestamptz)",
+							   each_column(from, "@"), each_column(from, "#"), n - 1, n), n, params);
 	else if (nrows > 1)
 		merge(job_id);
 }
@@ -215,6 +231,56 @@ take_end(TriggerData *trigger, HeapTuple before, HeapTuple now, int64 *gains)
 		gains[RUN_MICROSECONDS] = Max(DatumGetTimestampTz(finished) - started, 0);
 }
 
+/* is the run of that row over, in a way that says something? */
+static bool
+take_outcome(TriggerData *trigger, HeapTuple tuple, Outcome *outcome)
+{
+	Datum		started;
+	Datum		finished;
+	bool		isnull;
+
+	if (tuple == NULL || !outcome_set_kind(outcome, word(trigger, tuple, "kind"), word(trigger, tuple, "status")))
+		return false;
+	started = attribute(trigger, tuple, "started_at", &isnull);
+	finished = attribute(trigger, tuple, "finished_at", &isnull);
+	if (isnull)
+		return false;
+	outcome_set(outcome, DatumGetTimestampTz(started), DatumGetTimestampTz(finished), number(trigger, tuple, "rows_read"),
+				number(trigger, tuple, "bytes_read"), word(trigger, tuple, "sqlstate"));
+	return true;
+}
+
+/* what has to be added to the outcomes of the job, for them to be as the row is now; at most two */
+static int
+take_outcomes(TriggerData *trigger, HeapTuple before, HeapTuple now, Outcome *outcomes)
+{
+	bool		was = take_outcome(trigger, before, &outcomes[0]);
+	bool		is = take_outcome(trigger, now, &outcomes[was]);
+
+	if (was && is && memcmp(&outcomes[0], &outcomes[1], sizeof(Outcome)) == 0)
+		return 0;
+	if (was)
+		outcomes[0].rows |= OUTCOME_GONE;
+	return was + is;
+}
+
+/* A row leaves the history. What is as old as what is pruned is not looked at, and goes with others of its age. */
+static void
+take_deletion(TriggerData *trigger, HeapTuple before)
+{
+	int64		gains[NCOLUMNS] = {0};
+	Outcome		outcomes[2];
+	int			n = take_outcomes(trigger, before, NULL, outcomes);
+	int64		job_id = number(trigger, before, "job_id");
+
+	if (n == 0 || (incload_run_retention > 0 &&
+				   outcome_started_at(&outcomes[0]) < GetCurrentTimestamp() - incload_run_retention * USECS_PER_MINUTE))
+		return;
+	/* nothing is kept of a job that was dropped */
+	if (catalog_has_tally(job_id))
+		add(job_id, gains, outcomes, n);
+}
+
 PG_FUNCTION_INFO_V1(incload_tally_run);
 
 /*
@@ -226,11 +292,19 @@ incload_tally_run(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
 	int64		gains[NCOLUMNS] = {0};
+	Outcome		outcomes[2];
 	HeapTuple	before = NULL;
 	HeapTuple	now;
+	int			noutcomes;
+	bool		has_news;
 
 	require_trigger(fcinfo);
 	now = trigger->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
+	{
+		take_deletion(trigger, now);
+		return PointerGetDatum(NULL);
+	}
 	if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
 	{
 		before = trigger->tg_trigtuple;
@@ -238,13 +312,12 @@ incload_tally_run(PG_FUNCTION_ARGS)
 	}
 	take_counts(trigger, before, now, gains);
 	take_end(trigger, before, now, gains);
+	noutcomes = take_outcomes(trigger, before, now, outcomes);
+	has_news = noutcomes > 0;
 	for (int i = 0; i < NCOLUMNS; i++)
-	{
-		if (gains[i] == 0)
-			continue;
-		add(number(trigger, now, "job_id"), gains);
-		break;
-	}
+		has_news |= gains[i] != 0;
+	if (has_news)
+		add(number(trigger, now, "job_id"), gains, outcomes, noutcomes);
 	return PointerGetDatum(NULL);
 }
 
@@ -262,6 +335,6 @@ incload_tally_event(PG_FUNCTION_ARGS)
 
 	require_trigger(fcinfo);
 	gains[strcmp(word(trigger, trigger->tg_trigtuple, "severity"), "page") == 0 ? PAGES : TICKETS] = 1;
-	add(number(trigger, trigger->tg_trigtuple, "job_id"), gains);
+	add(number(trigger, trigger->tg_trigtuple, "job_id"), gains, NULL, 0);
 	return PointerGetDatum(NULL);
 }

@@ -151,6 +151,12 @@ SELECT incload_run('advise_orders');
 \set VERBOSITY default
 SELECT severity, code, regexp_replace(message, 'number \d+(.*constraint "\w+").*', 'number N\1') AS message
 FROM incload_check('advise_orders');
+-- sentences are told apart by one full stop, whatever the error consists of
+CREATE FUNCTION last_failure(new_error text, new_hint text) RETURNS text AS $$
+    UPDATE incload.run_store SET error = new_error, hint = new_hint WHERE job = 'advise_orders' AND status = 'failed';
+    SELECT regexp_replace(message, 'number \d+', 'number N') FROM incload_check('advise_orders') WHERE code = 'last_run_failed';
+$$ LANGUAGE sql;
+SELECT last_failure(E'it broke\nThis is why.', 'Mend it.'), last_failure('it broke', 'Mend it.'), last_failure('it broke', NULL) \gx
 DELETE FROM orders WHERE customer = 100;
 ALTER TABLE orders RENAME updated_at TO moved_at;
 SELECT severity, code, message LIKE '42703: %updated_at%' AS column_missing

@@ -55,7 +55,7 @@ SELECT what FROM incload_explain('all') WHERE what LIKE 'apply%';
 SELECT * FROM run('all');
 TABLE tgt;
 SELECT * FROM bad('all');
-SELECT r."row", r.is_exact, r.run_id = (SELECT max(run_id) FROM incload.run) AS this_run FROM incload.reject r WHERE key = '{"id": "3"}';
+SELECT r."row", r.is_exact, r.run_id = (SELECT max(run_id) FROM incload.run) AS this_run FROM incload.reject r WHERE key = '{"id": 3}';
 SELECT severity, code, message, details FROM incload.event WHERE job = 'all' AND code <> 'job_created';
 SELECT state, rejects, checkpoint FROM incload.status WHERE job = 'all';
 SELECT severity, code, message, sql FROM incload_check('all') WHERE code = 'rows_rejected';
@@ -161,7 +161,7 @@ SELECT key, sqlstate FROM bad('ring');
 INSERT INTO ring_src VALUES (201, 2000, 7777, NULL, 1), (202, 2001, 7777, NULL, 1);
 SELECT * FROM run('ring');
 SELECT count(*) FROM ring WHERE place = 7777;
-SELECT sqlstate FROM bad('ring') WHERE key <> '{"id": "70"}';
+SELECT sqlstate FROM bad('ring') WHERE key <> '{"id": 70}';
 
 --
 -- constraints that are deferred to the end of the transaction

@@ -69,7 +69,7 @@ foreign_table($target, 'keyed');
 as_loader($target, q{CREATE TABLE dw.keyed (a numeric, b varchar(20), updated_at timestamptz, n int CHECK (n > 0), PRIMARY KEY (b, a));
 	SELECT incload_create_job('keyed', 'src.keyed', 'dw.keyed', 'upsert', 'updated_at', options => '{"reject_limit": 2}');
 	SELECT incload_run('keyed')});
-is(as_loader($target, q{SELECT key FROM incload.reject WHERE job = 'keyed' ORDER BY key->>'a'}), qq({"a": "2.00", "b": ""}\n{"a": "3.00", "b": "two\\\\nlines"}) =~ s/\\\\n/\\n/r, 'a key of two columns');
+is(as_loader($target, q{SELECT key FROM incload.reject WHERE job = 'keyed' ORDER BY key->>'a'}), qq({"a": 2.00, "b": ""}\n{"a": 3.00, "b": "two\\\\nlines"}) =~ s/\\\\n/\\n/r, 'a key of two columns');
 as_loader($target, q{ALTER TABLE dw.keyed DROP CONSTRAINT keyed_n_check});
 is(as_loader($target, q{SELECT * FROM incload_retry_rejects('keyed')}), '2|0|0', 'by which they are found again');
 is(differences($source, $target, '(SELECT a, b, updated_at, n FROM keyed)', 'dw.keyed'), '0|0', 'both sides are equal');

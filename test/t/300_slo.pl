@@ -203,6 +203,31 @@ here("DELETE FROM incload.run_store WHERE job_id = $id{young} AND kind = 'full'"
 here(qq{SELECT ran($id{young}, '2026-03-2$_ 11:05', '2026-03-2$_ 11:06', 'succeeded', n => 1000)}) foreach 3 .. 3;
 # the runs of before come after them by their numbers: the order is that of their ends
 is(surprises('young', 9000, '11:05', $all), '9000 1000 5 400.00 1600.00 8', 'eight are enough');
+# many runs say little as long as they are of few days: 12 in that hour on each of six days, and today
+job('quick', '{}');
+sub quick
+{
+	my ($day, $from, $to) = @_;
+
+	here(qq{SELECT ran($id{quick}, a, a + interval '1 minute', 'succeeded', n => 1000) FROM generate_series(timestamptz '2026-03-$day $from', '2026-03-$day $to', '5 minutes') a});
+	return;
+}
+quick($_, '10:00', '12:00') foreach 26 .. 30;
+sub after_minutes
+{
+	my $found;
+
+	quick('31', '10:30', '11:25');
+	here(qq{SELECT ran($id{quick}, '2026-03-31 11:30', '2026-03-31 11:31', 'succeeded', n => 9000)});
+	$found = here(qq{SELECT coalesce(string_agg(concat_ws(' ', $all), ','), 'none') FROM incload.unusual_volumes($id{quick}, '2026-03-31 00:00', '2026-03-31 12:00')});
+	here("DELETE FROM incload.run_store WHERE job_id = $id{quick} AND started_at > '2026-03-31'");
+	return $found;
+}
+is(after_minutes(), 'none', 'runs of five days and this one, however many, do not tell what is usual');
+quick('25', '11:50', '11:55');
+is(after_minutes(), '9000 1000 0 400.00 1600.00 68', 'those of seven days do');
+here("DELETE FROM incload.run_store WHERE job_id = $id{quick} AND started_at < '2026-03-30'");
+is(after_minutes(), 'none', 'a job that is new says nothing');
 here("DELETE FROM incload.run_store WHERE job_id = $id{steady} AND started_at > '2026-03-29'");
 is(surprises('steady', 3000, '11:05', $all, 'catches up'), 'none', 'who catches up on days without a run is not judged');
 
@@ -276,7 +301,7 @@ is(events('burning'), 'error_budget_25 ticket, error_budget_75 page, error_budge
 # an altered job is not shown what was
 as_loader($target, q{SELECT incload_alter_job('burning', options => '{"success_slo": 0.5}')});
 is(here(q{SELECT DISTINCT success_slo FROM incload.slo WHERE job = 'burning'}), '0.5', 'a new objective holds at once');
-is(as_loader($target, q{SELECT count(incload_drop_job(job)) FROM incload.job}) . here(' SELECT count(*) FROM incload.slo_store'), '100', 'a job that is dropped leaves no figures');
+is(as_loader($target, q{SELECT count(incload_drop_job(job)) FROM incload.job}) . here(' SELECT count(*) FROM incload.slo_store'), '110', 'a job that is dropped leaves no figures');
 unlike(slurp_file($target->logfile), qr/(ERROR|WARNING|PANIC):/, 'and the log is clean');
 
 done_testing();
