@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "attempt.h"
 #include "catalog.h"
 #include "history.h"
 #include "job.h"
@@ -29,6 +30,9 @@
 
 /* a retry is no further away than this */
 #define LONGEST_DELAY_MS (15 * 60 * 1000)
+
+/* after so many waits in vain for a lock, the rest is left for later */
+#define MOST_LOCKED 5
 
 /* the advisory lock of whoever changes which job depends on which; see run.c for its neighbour */
 #define ORDER_LOCK_CLASS 74
@@ -326,16 +330,43 @@ agenda_settle_lost(const DueJob *due)
 	agenda_settle(job, RUN_FAILED_DEAD, GetCurrentTimestamp(), "the process of the run has ended");
 }
 
-void
+/* of a row of history_dead_runs() */
+static void
+settle_dead_run(void *row)
+{
+	char	  **v = row;
+	Job		   *job;
+
+	if (!history_close_dead_run(strtoll(v[0], NULL, 10)) || v[2][0] != 't')
+		return;
+	job = catalog_find_job_by_id(strtoll(v[1], NULL, 10));
+	if (job)
+		agenda_settle(job, RUN_FAILED_DEAD, instant_parse(v[3]), "the server ended during the run");
+}
+
+static void
+close_dead_run(void *row)
+{
+	(void) history_close_dead_run(strtoll(((char **) row)[0], NULL, 10));
+}
+
+bool
 agenda_settle_dead(void)
 {
-	TextRows   *rows = history_close_all_dead();
+	TextRows   *rows = history_dead_runs();
+	int			nlocked = 0;
 
-	for (int r = 0; r < rows->nrows; r++)
+	for (int r = 0; r < rows->nrows && nlocked < MOST_LOCKED; r++)
 	{
-		Job		   *job = catalog_find_job_by_id(strtoll(rows->value[r][0], NULL, 10));
+		ErrorData  *error = attempt(settle_dead_run, rows->value[r]);
 
-		if (job && rows->value[r][1][0] == 't')
-			agenda_settle(job, RUN_FAILED_DEAD, instant_parse(rows->value[r][2]), "the server ended during the run");
+		/* such as a schedule that cannot be read: whoever is to start the job sees to that */
+		if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		{
+			attempt_report(error);
+			error = attempt(close_dead_run, rows->value[r]);
+		}
+		nlocked += error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
 	}
+	return nlocked == 0;
 }

@@ -75,8 +75,12 @@ extern List *agenda_due(int limit, int ahead_ms, const char *busy);
  */
 extern void agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error);
 
-/* runs by the schedule that were under way when the server ended: their records are closed, and settled */
-extern void agenda_settle_dead(void);
+/*
+ * Runs that were under way when the server ended: their records are closed, and what was run by
+ * its schedule is settled. False where somebody has a job's rows locked: that job's are left for
+ * another call.
+ */
+extern bool agenda_settle_dead(void);
 
 /* when what has failed for the n-th time (from 1) is tried again */
 extern TimestampTz agenda_retry_at(const Job *job, int attempt);

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
@@ -17,10 +16,10 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "attempt.h"
 #include "backfill.h"
 #include "catalog.h"
 #include "compat.h"
@@ -95,34 +94,35 @@ may_complain(void)
 	return true;
 }
 
+/* Guarded: what is tried for a job, and what came of it */
+typedef struct Guarded
+{
+	bool		(*work) (const DueJob *);
+	const DueJob *due;
+	bool		result;
+} Guarded;
+
+static void
+do_guarded(void *arg)
+{
+	Guarded    *guarded = arg;
+
+	guarded->result = guarded->work(guarded->due);
+}
+
 /* does something for a job, and nothing if that fails, which is reported; what it returned, or else "otherwise" */
 static bool
 guarded(bool (*work) (const DueJob *), const DueJob *due, bool otherwise)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool volatile result = otherwise;
+	Guarded		what = {.work = work, .due = due};
+	ErrorData  *error = attempt(do_guarded, &what);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		result = work(due);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		nlocked += geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE;
-		if (may_complain())
-			EmitErrorReport();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return result;
+	if (error == NULL)
+		return what.result;
+	nlocked += error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	if (may_complain())
+		attempt_report(error);
+	return otherwise;
 }
 
 static Usage

@@ -48,7 +48,7 @@ typedef struct Scheduler
 {
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
-	bool		is_new;			/* has not looked yet */
+	bool		has_settled_dead;	/* the runs that the server's end has cut off */
 	int			locked_looks;	/* that found a table locked, one after the other */
 	TimestampTz next_prune;
 } Scheduler;
@@ -76,14 +76,14 @@ look(Scheduler *scheduler)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
+	bool		has_settled_dead = true;
 
 	unattended_begin();
 	MemoryContextSwitchTo(scheduler->look_context);
 	if (OidIsValid(get_extension_oid("incload", true)))
 	{
-		if (scheduler->is_new)
-			agenda_settle_dead();
-		scheduler->is_new = false;
+		if (!scheduler->has_settled_dead)
+			has_settled_dead = agenda_settle_dead();
 		next = dispatch_look();
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
@@ -91,6 +91,7 @@ look(Scheduler *scheduler)
 	}
 	unattended_commit();
 	dispatch_end_look(true);
+	scheduler->has_settled_dead = has_settled_dead;
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
@@ -159,7 +160,7 @@ claim_slot(Oid by_hand_in)
 void
 incload_scheduler_main(Datum arg)
 {
-	Scheduler	scheduler = {.is_new = true};
+	Scheduler	scheduler = {0};
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);

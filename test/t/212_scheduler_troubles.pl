@@ -43,6 +43,32 @@ as_loader($target, q{SELECT incload_alter_job('odd', schedule => '1 hour'); SELE
 ok(wait_for(60, sub { runs('odd') eq '2' }), 'with a schedule that can be read it runs again');
 unlike(slurp_file($target->logfile), qr/could not serialize/, 'what the server has for isolation is not the scheduler\'s');
 
+# runs that a crash has cut off, when somebody has the rows of one of these jobs locked
+as_loader($target, qq{SELECT incload_create_job('$_', 'src.items', 'dw.$_', 'upsert', 'updated_at', '{id}',
+	schedule => '1 hour', options => '{"lookback": "0"}')}) foreach qw(locked cut unreadable);
+ok(wait_for(60, sub { runs('locked') + runs('cut') + runs('unreadable') == 3 }), 'three more jobs have run');
+$target->safe_psql('postgres', q{
+	INSERT INTO incload.run_store (run_id, job_id, job, owner, kind, status, trigger, started_at, attempt)
+		SELECT nextval('incload.run_id_seq'), job_id, job, owner, 'incremental', 'running', 'schedule', now(), 1
+		FROM incload.job_store WHERE job IN ('locked', 'cut', 'unreadable') ORDER BY job = 'cut';
+	UPDATE incload.job_store SET schedule = 'CRON_TZ=No/Where * * * * *' WHERE job = 'unreadable';
+	UPDATE incload.schedule_store SET next_run_at = now() + interval '1 hour', planned_at = now() + interval '1 hour'
+		WHERE job_id IN (SELECT job_id FROM incload.job_store WHERE job IN ('locked', 'cut', 'unreadable'))});
+sub state_of { return $target->safe_psql('postgres', "SELECT status FROM incload.run WHERE job = '$_[0]' ORDER BY run_id DESC LIMIT 1") }
+my $locker = session($target, scalar(getpwuid($<)));
+$locker->query_safe(q{BEGIN; SELECT 1 FROM incload.schedule_store JOIN incload.job_store USING (job_id) WHERE job = 'locked' FOR UPDATE});
+$before = runs('items');
+$target->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM incload.worker WHERE kind = 'scheduler'});
+ok(wait_for(60, sub { runs('items') >= $before + 3 }), 'a job whose rows are locked does not keep others from their schedules');
+is(state_of('cut'), 'failed', 'and their runs are on record');
+is(state_of('unreadable'), 'failed', 'that of one whose schedule cannot be read, too');
+is(state_of('locked'), 'running', 'its own is not yet');
+$locker->query_safe('COMMIT');
+ok(wait_for(60, sub { state_of('locked') eq 'failed' }), 'but once the lock is given back');
+is($target->safe_psql('postgres', q{SELECT attempt, last_status FROM incload.schedule_store JOIN incload.job_store USING (job_id) WHERE job = 'locked'}), '2|failed',
+	'and it is retried');
+$locker->quit;
+
 # a DROP DATABASE that was interrupted leaves one that nobody can connect to
 $target->safe_psql('postgres', q{CREATE DATABASE wreck; UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'wreck'});
 # the scheduler that CREATE DATABASE brought may still try
