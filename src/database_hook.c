@@ -47,6 +47,7 @@ static bool has_launcher = false;
 
 /* what this transaction has to tell once it has committed */
 static bool has_news = false;
+static bool has_created = false;
 
 /* the database that this transaction has for itself */
 static struct
@@ -77,7 +78,9 @@ at_transaction_end(XactEvent event, void *arg)
 		return;
 	if (event == XACT_EVENT_COMMIT && has_news)
 		slots_tell_news();
-	has_news = false;
+	if (event == XACT_EVENT_COMMIT && has_created)
+		slots_tell_created(MyDatabaseId);
+	has_news = has_created = false;
 	if (OidIsValid(held.database))
 		release(event == XACT_EVENT_COMMIT);
 }
@@ -191,10 +194,11 @@ note_news(Node *statement)
 {
 	if (!has_launcher)
 		return;
-	if (IsA(statement, CreatedbStmt) || IsA(statement, DropdbStmt) ||
-		(IsA(statement, CreateExtensionStmt) &&
-		 strcmp(castNode(CreateExtensionStmt, statement)->extname, "incload") == 0))
+	if (IsA(statement, CreatedbStmt) || IsA(statement, DropdbStmt))
 		has_news = true;
+	/* another one that needs this one may bring it along */
+	if (IsA(statement, CreateExtensionStmt))
+		has_created = true;
 }
 
 static bool

@@ -5,7 +5,7 @@
  * It is in no database itself, and so in nobody's way. Which databases have the
  * extension cannot be seen from outside: a scheduler is started in each that
  * may have it, and ends at once where there is none. Such a database is tried again
- * when an extension was created or the launcher is new. A scheduler that ends for
+ * when the extension was created there or the launcher is new. A scheduler that ends for
  * another reason comes back, later each time.
  */
 #include "postgres.h"
@@ -55,8 +55,8 @@ typedef struct Place
 	NameData	name;
 	bool		is_wanted;
 	bool		is_running;		/* started by this launcher, and not yet seen to have ended */
-	bool		is_empty;		/* has not the extension, as of "news" */
-	uint32		news;
+	bool		is_empty;		/* has not the extension, as of "creations" */
+	uint32		creations;
 	int			failures;
 	TimestampTz started_at;
 	TimestampTz next_try;
@@ -225,11 +225,11 @@ complain(Place *place)
 static void
 keep(Place *place, TimestampTz *next)
 {
-	uint32		news = slots_news();
 	TimestampTz now = GetCurrentTimestamp();
 
 	follow(place);
-	if (place->is_running || !place->is_wanted || (place->is_empty && place->news == news) ||
+	if (place->is_running || !place->is_wanted ||
+		(place->is_empty && !slots_was_created(place->database, place->creations)) ||
 		slots_is_held(place->database) || slots_is_stopped(place->database))
 		return;
 	if (place->is_empty)
@@ -242,7 +242,7 @@ keep(Place *place, TimestampTz *next)
 		*next = Min(*next, place->next_try);
 		return;
 	}
-	place->news = news;
+	place->creations = slots_creations();
 	place->is_empty = false;
 	place->started_at = now;
 	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);

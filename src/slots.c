@@ -22,6 +22,9 @@
 /* databases of which something is to be remembered at once: more than one would meet */
 #define MAX_MARKS 64
 
+/* of so many extensions that were created last it is known where; whoever has heard of none of them looks everywhere */
+#define CREATIONS 64
+
 /* Mark: what holds for a database as long as the server runs */
 typedef struct Mark
 {
@@ -34,7 +37,9 @@ typedef struct Slots
 {
 	LWLock		lock;
 	uint32		next_serial;
-	uint32		news;
+	uint32		news;			/* how often databases came and went */
+	uint32		ncreations;		/* how often the extension was created, in any database */
+	Oid			creations[CREATIONS];	/* in which, round and round */
 	Mark		marks[MAX_MARKS];
 	int			nslots;
 	Slot		slot[FLEXIBLE_ARRAY_MEMBER];
@@ -613,4 +618,37 @@ slots_news(void)
 	news = shared->news;
 	unlock_slots();
 	return news;
+}
+
+void
+slots_tell_created(Oid database)
+{
+	lock_slots(LW_EXCLUSIVE);
+	shared->creations[shared->ncreations++ % CREATIONS] = database;
+	unlock_slots();
+	slots_wake(SLOT_LAUNCHER, InvalidOid);
+}
+
+uint32
+slots_creations(void)
+{
+	uint32		n;
+
+	lock_slots(LW_SHARED);
+	n = shared->ncreations;
+	unlock_slots();
+	return n;
+}
+
+bool
+slots_was_created(Oid database, uint32 since)
+{
+	bool		was_created;
+
+	lock_slots(LW_SHARED);
+	was_created = shared->ncreations - since > CREATIONS;
+	for (uint32 n = since; n != shared->ncreations && !was_created; n++)
+		was_created = shared->creations[n % CREATIONS] == database;
+	unlock_slots();
+	return was_created;
 }

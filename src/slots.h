@@ -163,8 +163,13 @@ extern bool slots_is_held(Oid database);
 extern void slots_note_stopped(Oid database, bool is_stopped);
 extern bool slots_is_stopped(Oid database);
 
-/* that an extension was created or a database came, for the launcher */
+/* that databases came or went, for the launcher */
 extern void slots_tell_news(void);
 extern uint32 slots_news(void);
+
+/* that the extension was created in a database; how often it was in any, and whether it was there since then */
+extern void slots_tell_created(Oid database);
+extern uint32 slots_creations(void);
+extern bool slots_was_created(Oid database, uint32 since);
 
 #endif							/* INCLOAD_SLOTS_H */

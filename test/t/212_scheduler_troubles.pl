@@ -79,4 +79,20 @@ $before = runs('items');
 ok(wait_for(60, sub { runs('items') >= $before + 3 }), 'after a restart');
 unlike(slurp_file($target->logfile, $offset), qr/cannot connect to invalid database/, 'nobody tries to enter a database that is invalid');
 
+# databases come and go: nobody enters again those that have been seen to be without the extension
+$target->safe_psql('postgres', 'ALTER SYSTEM SET log_min_messages = debug1');
+$target->reload;
+$offset = -s $target->logfile;
+sub starts { my $log = slurp_file($target->logfile, $offset); return scalar(() = $log =~ /starting background worker process "incload scheduler"/g) }
+$target->safe_psql('postgres', "CREATE DATABASE bare$_") foreach 1 .. 4;
+ok(wait_for(60, sub { starts() >= 4 }), 'databases without the extension are looked at');
+ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler'}) eq '1' }), 'and left');
+$offset = -s $target->logfile;
+$target->safe_psql('postgres', 'CREATE DATABASE fresh');
+ok(wait_for(60, sub { starts() > 0 }), 'another one is looked at');
+$target->safe_psql('fresh', 'CREATE EXTENSION incload');
+ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler' AND database = 'fresh'}) eq '1' }),
+	'created there, the extension has a scheduler');
+cmp_ok(starts(), '<=', 2, 'and nobody has looked at the others again');
+
 done_testing();
