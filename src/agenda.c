@@ -269,6 +269,15 @@ agenda_pause_unreadable(const Job *job)
 						  job->name, job->schedule, quote_literal_cstr(job->name), quote_literal_cstr(job->name)));
 }
 
+bool
+agenda_is_due(int64 job_id)
+{
+	const char *params[1] = {catalog_number(job_id)};
+
+	return catalog_query("SELECT FROM incload.schedule_store WHERE job_id = $1::bigint"
+						 " AND next_run_at <= clock_timestamp()", 1, params)->nrows > 0;
+}
+
 void
 agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error)
 {
@@ -277,7 +286,7 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 		[RUN_FAILED_PASSING] = "failed", [RUN_FAILED_DEAD] = "failed", [RUN_FAILED_LASTING] = "failed",
 	};
 	const char *params[7] = {catalog_number(job->id)};
-	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures FROM incload.schedule_store"
+	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures, next_run_at FROM incload.schedule_store"
 									 " WHERE job_id = $1::bigint FOR UPDATE", 1, params);
 	int			attempt;
 	int			failures;
@@ -285,6 +294,15 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 	/* the schedule was taken away meanwhile */
 	if (rows->nrows == 0 || job->schedule == NULL)
 		return;
+	/* or it was altered, and that run was none of its times */
+	if (instant_parse(rows->value[0][4]) > started_at)
+	{
+		params[1] = status[end];
+		params[2] = time_text(started_at);
+		catalog_query("UPDATE incload.schedule_store SET last_status = $2, last_run_at = $3::timestamptz"
+					  " WHERE job_id = $1::bigint", 3, params);
+		return;
+	}
 	attempt = atoi(rows->value[0][2]);
 	failures = atoi(rows->value[0][3]);
 	params[1] = rows->value[0][1];

@@ -288,7 +288,7 @@ settle_without_runner(const DueJob *due)
 	char	   *trouble;
 	const char *skip = due->skip;
 
-	if (job == NULL || job->schedule == NULL || !job->enabled)
+	if (job == NULL || job->schedule == NULL || !job->enabled || !agenda_is_due(job->id))
 		return true;
 	trouble = owner_trouble(job, &hint);
 	if (due->skip == NULL && trouble == NULL && !run_may_begin(job))
