@@ -167,11 +167,8 @@ incload_scheduler_main(Datum arg)
 	claim_slot(DatumGetObjectId(arg));
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(slot_mine().database, InvalidOid, 0);
+	background_pin_settings();
 	SetConfigOption("search_path", "pg_catalog", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("DateStyle", "ISO, YMD", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	/* who is free and what is due have to be of the same moment, or later ones */
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
 	/* the planner takes a look for far more work than it is */
 	SetConfigOption("jit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("max_parallel_workers_per_gather", "0", PGC_USERSET, PGC_S_OVERRIDE);
