@@ -201,20 +201,6 @@ note_news(Node *statement)
 		has_created = true;
 }
 
-static bool
-has_scheduler_by_hand(Oid database)
-{
-	for (int i = 0; i < slots_number(); i++)
-	{
-		Slot		slot = slot_read(i);
-
-		if (slot.kind == SLOT_SCHEDULER && slot.by_hand && slot.database == database &&
-			slot.state != SLOT_FREE && slot.state != SLOT_ENDED)
-			return true;
-	}
-	return false;
-}
-
 /* has all of incload's workers leave a database */
 static void
 clear_database(Oid database)
@@ -239,11 +225,10 @@ incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	Oid			database = IsTransactionState() ? wanted_database(statement) : InvalidOid;
 
 	note_news(statement);
-	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database))
+	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database, &held.by_hand))
 	{
 		held.database = database;
 		held.is_dropped = IsA(statement, DropdbStmt) || IsA(statement, DropStmt);
-		held.by_hand = has_scheduler_by_hand(database);
 		clear_database(database);
 	}
 	if (next_hook)

@@ -38,9 +38,6 @@
 /* how often the log says what keeps a job from being started */
 #define COMPLAIN_EVERY_MS (60 * 1000)
 
-/* a process that was to start and has not come in that time does not come any more */
-#define STARTING_MS (120 * 1000)
-
 /* after so many waits in vain for a lock, a look leaves the rest for the next one: it is a table that is locked */
 #define MOST_LOCKED 5
 
@@ -139,8 +136,7 @@ look_at_slots(void)
 
 		if (slot.kind != SLOT_RUNNER || slot.state == SLOT_FREE)
 			continue;
-		if (slot.state == SLOT_STARTING && slot.pid == 0 &&
-			TimestampDifferenceExceeds(slot.since, GetCurrentTimestamp(), STARTING_MS))
+		if (slot_never_came(&slot))
 		{
 			slot_give_up(&ref);
 			continue;

@@ -142,8 +142,9 @@ leave(SlotEnd end)
 }
 
 /*
- * Whoever comes back after a crash of the server has no slot any more, as
- * nobody has: one of its own has to be had.
+ * Whoever comes back after an error, or a crash of the server, has no slot any more: another
+ * one has to be had. Where the launcher was quicker, there is nothing to do; where the database
+ * is somebody's for himself, the postmaster starts it once more a second later.
  */
 static void
 claim_slot(Oid by_hand_in)
@@ -151,9 +152,9 @@ claim_slot(Oid by_hand_in)
 	SlotRef		ref;
 
 	memcpy(&ref, MyBgworkerEntry->bgw_extra, sizeof(SlotRef));
-	if (OidIsValid(by_hand_in) && slot_is_stale(&ref) &&
+	if (OidIsValid(by_hand_in) && !slot_awaits(&ref, by_hand_in) &&
 		!slot_reserve(SLOT_SCHEDULER, by_hand_in, InvalidOid, NULL, true, &ref))
-		proc_exit(0);
+		proc_exit(slots_is_held(by_hand_in) ? 1 : 0);
 	slot_claim(&ref);
 }
 
@@ -195,7 +196,7 @@ incload_scheduler_main(Datum arg)
 			alert_wait(Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (slots_is_stopped(MyDatabaseId))
+		if (slot_heed_stop())
 			leave(END_STOPPED);
 		/* whoever has told it to leave has one started again, if there is to be one */
 		if (slot_mine().leave)
