@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "attempt.h"
 #include "catalog.h"
 #include "history.h"
 #include "job.h"
@@ -29,6 +30,9 @@
 
 /* a retry is no further away than this */
 #define LONGEST_DELAY_MS (15 * 60 * 1000)
+
+/* after so many waits in vain for a lock, the rest is left for later */
+#define MOST_LOCKED 5
 
 /* the advisory lock of whoever changes which job depends on which; see run.c for its neighbour */
 #define ORDER_LOCK_CLASS 74
@@ -265,6 +269,15 @@ agenda_pause_unreadable(const Job *job)
 						  job->name, job->schedule, quote_literal_cstr(job->name), quote_literal_cstr(job->name)));
 }
 
+bool
+agenda_is_due(int64 job_id)
+{
+	const char *params[1] = {catalog_number(job_id)};
+
+	return catalog_query("SELECT FROM incload.schedule_store WHERE job_id = $1::bigint"
+						 " AND next_run_at <= clock_timestamp()", 1, params)->nrows > 0;
+}
+
 void
 agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error)
 {
@@ -273,7 +286,7 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 		[RUN_FAILED_PASSING] = "failed", [RUN_FAILED_DEAD] = "failed", [RUN_FAILED_LASTING] = "failed",
 	};
 	const char *params[7] = {catalog_number(job->id)};
-	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures FROM incload.schedule_store"
+	TextRows   *rows = catalog_query("SELECT anchor, planned_at, attempt, failures, next_run_at FROM incload.schedule_store"
 									 " WHERE job_id = $1::bigint FOR UPDATE", 1, params);
 	int			attempt;
 	int			failures;
@@ -281,6 +294,15 @@ agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *er
 	/* the schedule was taken away meanwhile */
 	if (rows->nrows == 0 || job->schedule == NULL)
 		return;
+	/* or it was altered, and that run was none of its times */
+	if (instant_parse(rows->value[0][4]) > started_at)
+	{
+		params[1] = status[end];
+		params[2] = time_text(started_at);
+		catalog_query("UPDATE incload.schedule_store SET last_status = $2, last_run_at = $3::timestamptz"
+					  " WHERE job_id = $1::bigint", 3, params);
+		return;
+	}
 	attempt = atoi(rows->value[0][2]);
 	failures = atoi(rows->value[0][3]);
 	params[1] = rows->value[0][1];
@@ -326,16 +348,43 @@ agenda_settle_lost(const DueJob *due)
 	agenda_settle(job, RUN_FAILED_DEAD, GetCurrentTimestamp(), "the process of the run has ended");
 }
 
-void
+/* of a row of history_dead_runs() */
+static void
+settle_dead_run(void *row)
+{
+	char	  **v = row;
+	Job		   *job;
+
+	if (!history_close_dead_run(strtoll(v[0], NULL, 10)) || v[2][0] != 't')
+		return;
+	job = catalog_find_job_by_id(strtoll(v[1], NULL, 10));
+	if (job)
+		agenda_settle(job, RUN_FAILED_DEAD, instant_parse(v[3]), "the server ended during the run");
+}
+
+static void
+close_dead_run(void *row)
+{
+	(void) history_close_dead_run(strtoll(((char **) row)[0], NULL, 10));
+}
+
+bool
 agenda_settle_dead(void)
 {
-	TextRows   *rows = history_close_all_dead();
+	TextRows   *rows = history_dead_runs();
+	int			nlocked = 0;
 
-	for (int r = 0; r < rows->nrows; r++)
+	for (int r = 0; r < rows->nrows && nlocked < MOST_LOCKED; r++)
 	{
-		Job		   *job = catalog_find_job_by_id(strtoll(rows->value[r][0], NULL, 10));
+		ErrorData  *error = attempt(settle_dead_run, rows->value[r]);
 
-		if (job && rows->value[r][1][0] == 't')
-			agenda_settle(job, RUN_FAILED_DEAD, instant_parse(rows->value[r][2]), "the server ended during the run");
+		/* such as a schedule that cannot be read: whoever is to start the job sees to that */
+		if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		{
+			attempt_report(error);
+			error = attempt(close_dead_run, rows->value[r]);
+		}
+		nlocked += error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
 	}
+	return nlocked == 0;
 }

@@ -37,6 +37,7 @@ typedef enum RunEnd
 	RUN_SKIPPED,
 	RUN_FAILED_PASSING,			/* by what may be over soon: it is retried */
 	RUN_FAILED_DEAD,			/* its process ended: retried, but in the end it may be its own doing */
+	RUN_NOT_DUE,				/* its schedule was altered in time: it has not begun, and nothing is to be settled */
 	RUN_FAILED_LASTING			/* by what somebody has to mend: after a number of these the job pauses */
 } RunEnd;
 
@@ -68,15 +69,23 @@ extern void agenda_forgive(int64 job_id);
  */
 extern List *agenda_due(int limit, int ahead_ms, const char *busy);
 
+/* is it due still? Its schedule may have been altered since agenda_due() */
+extern bool agenda_is_due(int64 job_id);
+
 /*
  * The outcome of a scheduled run: when the next one is, be it a retry, and
  * whether the job pauses. RUN_FAILED_PASSING beyond the option retry_limit
- * counts as over until the next time of the schedule.
+ * counts as over until the next time of the schedule. A schedule that was altered
+ * after the run had begun stays as it is.
  */
 extern void agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, const char *error);
 
-/* runs by the schedule that were under way when the server ended: their records are closed, and settled */
-extern void agenda_settle_dead(void);
+/*
+ * Runs that were under way when the server ended: their records are closed, and what was run by
+ * its schedule is settled. False where somebody has a job's rows locked: that job's are left for
+ * another call.
+ */
+extern bool agenda_settle_dead(void);
 
 /* when what has failed for the n-th time (from 1) is tried again */
 extern TimestampTz agenda_retry_at(const Job *job, int attempt);

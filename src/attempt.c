@@ -36,3 +36,21 @@ attempt(void (*work) (void *), void *arg)
 	CurrentResourceOwner = owner;
 	return error;
 }
+
+void
+attempt_report(ErrorData *error)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		ReThrowError(error);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}

@@ -14,4 +14,7 @@
  */
 extern ErrorData *attempt(void (*work) (void *), void *arg);
 
+/* tells the server's log of it, as of an error that nobody has caught, and goes on */
+extern void attempt_report(ErrorData *error);
+
 #endif							/* INCLOAD_ATTEMPT_H */

@@ -54,11 +54,11 @@ incload_autonomous_main(Datum arg)
 
 	BackgroundWorkerInitializeConnectionByOid(request->database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
+	background_pin_settings();
 	SetConfigOption("search_path", "pg_catalog", PGC_USERSET, PGC_S_OVERRIDE);
 	/* a synchronous standby that is away must not hold up an error */
 	SetConfigOption("synchronous_commit", "local", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", "1s", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();

@@ -18,6 +18,13 @@ extern void background_describe(BackgroundWorker *worker, const char *type, cons
 								int restart_seconds, Datum arg);
 
 /*
+ * What roles and databases have set, and what the settings of the server are, must not keep a
+ * worker from its books or make them lie: such settings are its own, also after RESET ALL (but
+ * for "role"). Once it is connected.
+ */
+extern void background_pin_settings(void);
+
+/*
  * Starts it now; this process hears by its latch when it begins and ends. False
  * where max_worker_processes are running already.
  */

@@ -22,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -354,10 +355,15 @@ void
 catalog_delete_job(int64 job_id)
 {
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	int			nest_level = NewGUCNestLevel();
 
+	/* what depends on it goes with it by triggers, which a session can have turned off */
+	(void) set_config_option("session_replication_role", "origin", PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
 	catalog_query("DELETE FROM incload.job_store WHERE job_id = $1::bigint", 1, params);
 	catalog_query("DELETE FROM incload.tally_store WHERE job_id = $1::bigint", 1, params);
 	catalog_query("DELETE FROM incload.outcome_store WHERE job_id = $1::bigint", 1, params);
+	AtEOXact_GUC(false, nest_level);
 }
 
 TextRows *

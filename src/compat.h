@@ -159,6 +159,9 @@
 #define compat_wait_event(name) PG_WAIT_EXTENSION
 #endif
 
+/* a transaction is bounded from 17 on, in a background worker, too */
+#define COMPAT_HAS_TRANSACTION_TIMEOUT (PG_VERSION_NUM >= 170000)
+
 /* intervals can be infinite from 17 on */
 #if PG_VERSION_NUM >= 170000
 #define compat_interval_is_infinite(interval) INTERVAL_NOT_FINITE(interval)

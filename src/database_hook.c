@@ -47,6 +47,7 @@ static bool has_launcher = false;
 
 /* what this transaction has to tell once it has committed */
 static bool has_news = false;
+static bool has_created = false;
 
 /* the database that this transaction has for itself */
 static struct
@@ -77,7 +78,9 @@ at_transaction_end(XactEvent event, void *arg)
 		return;
 	if (event == XACT_EVENT_COMMIT && has_news)
 		slots_tell_news();
-	has_news = false;
+	if (event == XACT_EVENT_COMMIT && has_created)
+		slots_tell_created(MyDatabaseId);
+	has_news = has_created = false;
 	if (OidIsValid(held.database))
 		release(event == XACT_EVENT_COMMIT);
 }
@@ -191,24 +194,11 @@ note_news(Node *statement)
 {
 	if (!has_launcher)
 		return;
-	if (IsA(statement, CreatedbStmt) || IsA(statement, DropdbStmt) ||
-		(IsA(statement, CreateExtensionStmt) &&
-		 strcmp(castNode(CreateExtensionStmt, statement)->extname, "incload") == 0))
+	if (IsA(statement, CreatedbStmt) || IsA(statement, DropdbStmt))
 		has_news = true;
-}
-
-static bool
-has_scheduler_by_hand(Oid database)
-{
-	for (int i = 0; i < slots_number(); i++)
-	{
-		Slot		slot = slot_read(i);
-
-		if (slot.kind == SLOT_SCHEDULER && slot.by_hand && slot.database == database &&
-			slot.state != SLOT_FREE && slot.state != SLOT_ENDED)
-			return true;
-	}
-	return false;
+	/* another one that needs this one may bring it along */
+	if (IsA(statement, CreateExtensionStmt))
+		has_created = true;
 }
 
 /* has all of incload's workers leave a database */
@@ -235,11 +225,10 @@ incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	Oid			database = IsTransactionState() ? wanted_database(statement) : InvalidOid;
 
 	note_news(statement);
-	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database))
+	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database, &held.by_hand))
 	{
 		held.database = database;
 		held.is_dropped = IsA(statement, DropdbStmt) || IsA(statement, DropStmt);
-		held.by_hand = has_scheduler_by_hand(database);
 		clear_database(database);
 	}
 	if (next_hook)

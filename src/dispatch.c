@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
@@ -17,10 +16,10 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "agenda.h"
+#include "attempt.h"
 #include "backfill.h"
 #include "catalog.h"
 #include "compat.h"
@@ -38,9 +37,6 @@
 
 /* how often the log says what keeps a job from being started */
 #define COMPLAIN_EVERY_MS (60 * 1000)
-
-/* a process that was to start and has not come in that time does not come any more */
-#define STARTING_MS (120 * 1000)
 
 /* after so many waits in vain for a lock, a look leaves the rest for the next one: it is a table that is locked */
 #define MOST_LOCKED 5
@@ -95,34 +91,35 @@ may_complain(void)
 	return true;
 }
 
+/* Guarded: what is tried for a job, and what came of it */
+typedef struct Guarded
+{
+	bool		(*work) (const DueJob *);
+	const DueJob *due;
+	bool		result;
+} Guarded;
+
+static void
+do_guarded(void *arg)
+{
+	Guarded    *guarded = arg;
+
+	guarded->result = guarded->work(guarded->due);
+}
+
 /* does something for a job, and nothing if that fails, which is reported; what it returned, or else "otherwise" */
 static bool
 guarded(bool (*work) (const DueJob *), const DueJob *due, bool otherwise)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool volatile result = otherwise;
+	Guarded		what = {.work = work, .due = due};
+	ErrorData  *error = attempt(do_guarded, &what);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		result = work(due);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		nlocked += geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE;
-		if (may_complain())
-			EmitErrorReport();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return result;
+	if (error == NULL)
+		return what.result;
+	nlocked += error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	if (may_complain())
+		attempt_report(error);
+	return otherwise;
 }
 
 static Usage
@@ -139,8 +136,7 @@ look_at_slots(void)
 
 		if (slot.kind != SLOT_RUNNER || slot.state == SLOT_FREE)
 			continue;
-		if (slot.state == SLOT_STARTING && slot.pid == 0 &&
-			TimestampDifferenceExceeds(slot.since, GetCurrentTimestamp(), STARTING_MS))
+		if (slot_never_came(&slot))
 		{
 			slot_give_up(&ref);
 			continue;
@@ -288,7 +284,7 @@ settle_without_runner(const DueJob *due)
 	char	   *trouble;
 	const char *skip = due->skip;
 
-	if (job == NULL || job->schedule == NULL || !job->enabled)
+	if (job == NULL || job->schedule == NULL || !job->enabled || !agenda_is_due(job->id))
 		return true;
 	trouble = owner_trouble(job, &hint);
 	if (due->skip == NULL && trouble == NULL && !run_may_begin(job))

@@ -288,15 +288,26 @@ history_close_dead(const Job *job, int64 run_id)
 	catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND run_id <> $2::bigint", 2, params);
 }
 
+/* objsubid 73: the advisory lock that a run holds, see run.c */
+#define IS_DEAD \
+	"u.status = 'running' AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'" \
+	"  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())" \
+	"  AND l.objsubid = 73 AND l.classid = (u.job_id >> 32)::oid" \
+	"  AND l.objid = (u.job_id & 4294967295)::oid)"
+
 TextRows *
-history_close_all_dead(void)
+history_dead_runs(void)
 {
-	/* objsubid 73: the advisory lock that a run holds, see run.c */
-	return catalog_query(CLOSE_DEAD " AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'"
-				  "  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
-				  "  AND l.objsubid = 73 AND l.classid = (u.job_id >> 32)::oid"
-				  "  AND l.objid = (u.job_id & 4294967295)::oid)"
-				  " RETURNING u.job_id, u.trigger = 'schedule', u.started_at", 0, NULL);
+	return catalog_query_once("SELECT u.run_id, u.job_id, u.trigger = 'schedule', u.started_at"
+							  " FROM incload.run_store u WHERE " IS_DEAD " ORDER BY u.run_id", 0, NULL);
+}
+
+bool
+history_close_dead_run(int64 run_id)
+{
+	const char *params[1] = {catalog_number(run_id)};
+
+	return catalog_query(CLOSE_DEAD " AND run_id = $1::bigint AND " IS_DEAD " RETURNING 1", 1, params)->nrows > 0;
 }
 
 int

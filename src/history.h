@@ -101,10 +101,13 @@ extern void history_write_lost(const Job *job, int attempt);
 extern void history_close_dead(const Job *job, int64 run_id);
 
 /*
- * The same for all jobs, when a scheduler begins: whose lock nobody holds. Rows of job_id,
- * whether it was run by its schedule, and started_at.
+ * Such runs of all jobs, when a scheduler begins: whose lock nobody holds. Rows of run_id,
+ * job_id, whether it was run by its schedule, and started_at.
  */
-extern TextRows *history_close_all_dead(void);
+extern TextRows *history_dead_runs(void);
+
+/* closes one of them; false where it is over, or the job runs again */
+extern bool history_close_dead_run(int64 run_id);
 
 /* takes at most "limit" runs and events out that are older than that, but for what a job's status needs; how many */
 extern int	history_prune(int64 minutes, int limit);

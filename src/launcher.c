@@ -5,7 +5,7 @@
  * It is in no database itself, and so in nobody's way. Which databases have the
  * extension cannot be seen from outside: a scheduler is started in each that
  * may have it, and ends at once where there is none. Such a database is tried again
- * when an extension was created or the launcher is new. A scheduler that ends for
+ * when the extension was created there or the launcher is new. A scheduler that ends for
  * another reason comes back, later each time.
  */
 #include "postgres.h"
@@ -45,9 +45,6 @@ PGDLLEXPORT void incload_launcher_main(Datum arg);
 /* a scheduler that ends at once comes back after a second, then two, at most a minute */
 #define LONGEST_WAIT_MS 60000
 
-/* a process that was to start and has not come in that time does not come any more */
-#define STARTING_MS (120 * 1000)
-
 /* Place: a database in which there is or should be a scheduler */
 typedef struct Place
 {
@@ -55,8 +52,8 @@ typedef struct Place
 	NameData	name;
 	bool		is_wanted;
 	bool		is_running;		/* started by this launcher, and not yet seen to have ended */
-	bool		is_empty;		/* has not the extension, as of "news" */
-	uint32		news;
+	bool		is_empty;		/* has not the extension, as of "creations" */
+	uint32		creations;
 	int			failures;
 	TimestampTz started_at;
 	TimestampTz next_try;
@@ -187,6 +184,7 @@ follow(Place *place)
 {
 	pid_t		pid;
 	Slot		slot;
+	bool		is_stopped;
 	int			ms;
 
 	if (!place->is_running || GetBackgroundWorkerPid(place->handle, &pid) != BGWH_STOPPED)
@@ -194,14 +192,15 @@ follow(Place *place)
 	slot = slot_read(place->ref.index);
 	place->is_running = false;
 	place->is_empty = slot.serial == place->ref.serial && slot.end == END_NO_EXTENSION;
+	is_stopped = slot.serial == place->ref.serial && slot.end == END_STOPPED;
 	slot_give_up(&place->ref);
 	pfree(place->handle);
 	/* one that has worked for a while has not failed to start */
-	if (place->is_empty ||
+	if (place->is_empty || is_stopped ||
 		TimestampDifferenceExceeds(place->started_at, GetCurrentTimestamp(), LONGEST_WAIT_MS))
 		place->failures = 0;
-	ms = Min(1000 << Min(place->failures, 10), LONGEST_WAIT_MS);
-	place->failures++;
+	ms = is_stopped ? 0 : Min(1000 << Min(place->failures, 10), LONGEST_WAIT_MS);
+	place->failures += !is_stopped;
 	place->next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
 }
 
@@ -225,11 +224,11 @@ complain(Place *place)
 static void
 keep(Place *place, TimestampTz *next)
 {
-	uint32		news = slots_news();
 	TimestampTz now = GetCurrentTimestamp();
 
 	follow(place);
-	if (place->is_running || !place->is_wanted || (place->is_empty && place->news == news) ||
+	if (place->is_running || !place->is_wanted ||
+		(place->is_empty && !slots_was_created(place->database, place->creations)) ||
 		slots_is_held(place->database) || slots_is_stopped(place->database))
 		return;
 	if (place->is_empty)
@@ -242,7 +241,7 @@ keep(Place *place, TimestampTz *next)
 		*next = Min(*next, place->next_try);
 		return;
 	}
-	place->news = news;
+	place->creations = slots_creations();
 	place->is_empty = false;
 	place->started_at = now;
 	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);
@@ -305,10 +304,7 @@ free_ended_slots(void)
 		bool		is_ours = false;
 		ListCell   *lc;
 
-		if (slot.kind != SLOT_SCHEDULER ||
-			!(slot.state == SLOT_ENDED ||
-			  (slot.state == SLOT_STARTING && slot.pid == 0 &&
-			   TimestampDifferenceExceeds(slot.since, GetCurrentTimestamp(), STARTING_MS))))
+		if (slot.kind != SLOT_SCHEDULER || !(slot.state == SLOT_ENDED || slot_never_came(&slot)))
 			continue;
 		/* why one of its own has ended is still to be read */
 		foreach(lc, places)
@@ -369,6 +365,41 @@ incload_launcher_main(Datum arg)
 	proc_exit(1);
 }
 
+/* waits, five seconds at most, while that is true of this database */
+static void
+wait_while(bool (*is_true) (Oid database))
+{
+	for (int i = 0; i < 100 && is_true(MyDatabaseId); i++)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 50,
+						 incload_wait_event_idle());
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+static bool
+has_scheduler(Oid database)
+{
+	return slots_has(SLOT_SCHEDULER, database);
+}
+
+static bool
+has_no_scheduler(Oid database)
+{
+	return !has_scheduler(database);
+}
+
+static void
+refuse_start(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("could not start a scheduler for this database"),
+			 errdetail_internal("%s", detail),
+			 errhint("Raise max_worker_processes; SELECT * FROM incload.worker shows incload's workers.")));
+}
+
 PG_FUNCTION_INFO_V1(incload_worker_start);
 
 /*
@@ -383,24 +414,32 @@ incload_worker_start(PG_FUNCTION_ARGS)
 	BackgroundWorkerHandle *handle;
 	SlotRef		ref;
 	pid_t		pid;
+	bool		was_stopped;
 
 	PreventCommandDuringRecovery("incload_worker_start()");
 	if (slots_has(SLOT_SCHEDULER, MyDatabaseId) && !slots_is_stopped(MyDatabaseId))
 		PG_RETURN_BOOL(false);
-	if (slots_has(SLOT_LAUNCHER, InvalidOid) && slots_is_stopped(MyDatabaseId))
-	{
-		slots_note_stopped(MyDatabaseId, false);
-		slots_wake(SLOT_LAUNCHER, InvalidOid);
-		PG_RETURN_BOOL(true);
-	}
+	was_stopped = slots_is_stopped(MyDatabaseId);
 	slots_note_stopped(MyDatabaseId, false);
-	if (!scheduler_start(MyDatabaseId, true, &ref, &handle) ||
-		WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("could not start a scheduler for this database"),
-				 errdetail("No background worker is free."),
-				 errhint("Raise max_worker_processes; SELECT * FROM incload.worker shows incload's workers.")));
+	/* one that has just heard of it is not to be taken for one that stays */
+	wait_while(slots_is_stopping);
+	if (slots_has(SLOT_LAUNCHER, InvalidOid) && was_stopped)
+	{
+		slots_wake(SLOT_LAUNCHER, InvalidOid);
+		/* it has none for a database that incload.databases does not list */
+		wait_while(has_no_scheduler);
+		if (has_scheduler(MyDatabaseId))
+			PG_RETURN_BOOL(true);
+	}
+	if (!scheduler_start(MyDatabaseId, true, &ref, &handle))
+	{
+		/* somebody was quicker */
+		if (slots_has(SLOT_SCHEDULER, MyDatabaseId))
+			PG_RETURN_BOOL(false);
+		refuse_start("No background worker is free.");
+	}
+	if (WaitForBackgroundWorkerStartup(handle, &pid) != BGWH_STARTED)
+		refuse_start("It has ended at once; the server log says why.");
 	PG_RETURN_BOOL(true);
 }
 
@@ -422,12 +461,7 @@ incload_worker_stop(PG_FUNCTION_ARGS)
 		slots_note_stopped(MyDatabaseId, true);
 	slots_wake(SLOT_SCHEDULER, MyDatabaseId);
 	/* it has a look to end first */
-	for (int i = 0; is_there && i < 100 && slots_has(SLOT_SCHEDULER, MyDatabaseId); i++)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 50,
-						 incload_wait_event_idle());
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
+	if (is_there)
+		wait_while(has_scheduler);
 	PG_RETURN_BOOL(is_there);
 }

@@ -128,6 +128,13 @@ role_pin_formats(void)
 		role_set(text_formats[i][0], text_formats[i][1]);
 }
 
+void
+role_pin_formats_for_good(void)
+{
+	for (int i = 0; i < lengthof(text_formats); i++)
+		SetConfigOption(text_formats[i][0], text_formats[i][1], PGC_USERSET, PGC_S_OVERRIDE);
+}
+
 /*
  * A trigger deferred to COMMIT would fire after the bracket is left: before 18,
  * as whoever commits. A security-restricted operation refuses it for that

@@ -34,6 +34,9 @@ extern void role_enter_owner(RoleBracket *bracket, Oid owner, const char *search
 /* the fixed formats once more, after SQL that may have set others */
 extern void role_pin_formats(void);
 
+/* the same for a process of incload's own, from now on */
+extern void role_pin_formats_for_good(void);
+
 extern void role_leave(RoleBracket *bracket);
 
 /* a local setting until the bracket is left */

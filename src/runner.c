@@ -222,12 +222,9 @@ incload_runner_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	slot = slot_mine();
 	BackgroundWorkerInitializeConnectionByOid(slot.database, slot.owner, COMPAT_WORKER_FLAGS);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	/* times go through the catalog as text */
-	SetConfigOption("DateStyle", "ISO, YMD", PGC_USERSET, PGC_S_OVERRIDE);
+	background_pin_settings();
 	/* it waits for transactions and for runs; what a run may wait for, its option says */
 	SetConfigOption("lock_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
-	stay_owner();
 	RESUME_CANCEL_INTERRUPTS();
 	do
 	{

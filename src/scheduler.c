@@ -48,7 +48,7 @@ typedef struct Scheduler
 {
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
-	bool		is_new;			/* has not looked yet */
+	bool		has_settled_dead;	/* the runs that the server's end has cut off */
 	int			locked_looks;	/* that found a table locked, one after the other */
 	TimestampTz next_prune;
 } Scheduler;
@@ -76,14 +76,14 @@ look(Scheduler *scheduler)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
+	bool		has_settled_dead = true;
 
 	unattended_begin();
 	MemoryContextSwitchTo(scheduler->look_context);
 	if (OidIsValid(get_extension_oid("incload", true)))
 	{
-		if (scheduler->is_new)
-			agenda_settle_dead();
-		scheduler->is_new = false;
+		if (!scheduler->has_settled_dead)
+			has_settled_dead = agenda_settle_dead();
 		next = dispatch_look();
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
@@ -91,6 +91,7 @@ look(Scheduler *scheduler)
 	}
 	unattended_commit();
 	dispatch_end_look(true);
+	scheduler->has_settled_dead = has_settled_dead;
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
@@ -141,8 +142,9 @@ leave(SlotEnd end)
 }
 
 /*
- * Whoever comes back after a crash of the server has no slot any more, as
- * nobody has: one of its own has to be had.
+ * Whoever comes back after an error, or a crash of the server, has no slot any more: another
+ * one has to be had. Where the launcher was quicker, there is nothing to do; where the database
+ * is somebody's for himself, the postmaster starts it once more a second later.
  */
 static void
 claim_slot(Oid by_hand_in)
@@ -150,27 +152,24 @@ claim_slot(Oid by_hand_in)
 	SlotRef		ref;
 
 	memcpy(&ref, MyBgworkerEntry->bgw_extra, sizeof(SlotRef));
-	if (OidIsValid(by_hand_in) && slot_is_stale(&ref) &&
+	if (OidIsValid(by_hand_in) && !slot_awaits(&ref, by_hand_in) &&
 		!slot_reserve(SLOT_SCHEDULER, by_hand_in, InvalidOid, NULL, true, &ref))
-		proc_exit(0);
+		proc_exit(slots_is_held(by_hand_in) ? 1 : 0);
 	slot_claim(&ref);
 }
 
 void
 incload_scheduler_main(Datum arg)
 {
-	Scheduler	scheduler = {.is_new = true};
+	Scheduler	scheduler = {0};
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	claim_slot(DatumGetObjectId(arg));
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(slot_mine().database, InvalidOid, 0);
+	background_pin_settings();
 	SetConfigOption("search_path", "pg_catalog", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("DateStyle", "ISO, YMD", PGC_USERSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
-	/* who is free and what is due have to be of the same moment, or later ones */
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
 	/* the planner takes a look for far more work than it is */
 	SetConfigOption("jit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("max_parallel_workers_per_gather", "0", PGC_USERSET, PGC_S_OVERRIDE);
@@ -197,7 +196,7 @@ incload_scheduler_main(Datum arg)
 			alert_wait(Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next), Max(incload_naptime, 1000)));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (slots_is_stopped(MyDatabaseId))
+		if (slot_heed_stop())
 			leave(END_STOPPED);
 		/* whoever has told it to leave has one started again, if there is to be one */
 		if (slot_mine().leave)

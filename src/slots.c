@@ -22,6 +22,12 @@
 /* databases of which something is to be remembered at once: more than one would meet */
 #define MAX_MARKS 64
 
+/* a process that was to start and has not come in that time does not come any more */
+#define STARTING_MS (120 * 1000)
+
+/* of so many extensions that were created last it is known where; whoever has heard of none of them looks everywhere */
+#define CREATIONS 64
+
 /* Mark: what holds for a database as long as the server runs */
 typedef struct Mark
 {
@@ -34,7 +40,9 @@ typedef struct Slots
 {
 	LWLock		lock;
 	uint32		next_serial;
-	uint32		news;
+	uint32		news;			/* how often databases came and went */
+	uint32		ncreations;		/* how often the extension was created, in any database */
+	Oid			creations[CREATIONS];	/* in which, round and round */
 	Mark		marks[MAX_MARKS];
 	int			nslots;
 	Slot		slot[FLEXIBLE_ARRAY_MEMBER];
@@ -224,11 +232,23 @@ slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_h
 }
 
 bool
-slot_is_stale(const SlotRef *ref)
+slot_awaits(const SlotRef *ref, Oid database)
 {
 	Slot		slot = slot_read(ref->index);
 
-	return slot.serial != ref->serial || slot.state != SLOT_STARTING;
+	return slot.serial == ref->serial && slot.state == SLOT_STARTING && slot.pid == 0 &&
+		slot.kind == SLOT_SCHEDULER && slot.by_hand && slot.database == database;
+}
+
+bool
+slot_never_came(const Slot *slot)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	/* or the clock was set back */
+	return slot->state == SLOT_STARTING && slot->pid == 0 &&
+		(TimestampDifferenceExceeds(slot->since, now, STARTING_MS) ||
+		 TimestampDifferenceExceeds(now, slot->since, STARTING_MS));
 }
 
 void
@@ -286,7 +306,7 @@ slot_claim(const SlotRef *ref)
 		slot->proc = MyProc;
 		enter_state(slot, SLOT_BUSY);
 	}
-	else if (slot->serial == ref->serial)
+	else if (slot->serial == ref->serial && slot->state == SLOT_STARTING)
 		slot->state = SLOT_FREE;
 	unlock_slots();
 	if (!is_ours)
@@ -314,6 +334,33 @@ slot_set_state(SlotState state)
 		QueryCancelPending = false;
 	}
 	LWLockRelease(&shared->lock);
+}
+
+bool
+slot_heed_stop(void)
+{
+	Slot	   *slot = &shared->slot[mine];
+	Mark	   *mark;
+
+	lock_slots(LW_EXCLUSIVE);
+	mark = mark_of(slot->database, false);
+	if (mark && mark->is_stopped)
+		enter_state(slot, SLOT_STOPPING);
+	unlock_slots();
+	return slot->state == SLOT_STOPPING;
+}
+
+bool
+slots_is_stopping(Oid database)
+{
+	bool		is_stopping = false;
+
+	lock_slots(LW_SHARED);
+	for (int i = 0; i < shared->nslots; i++)
+		is_stopping |= shared->slot[i].kind == SLOT_SCHEDULER && shared->slot[i].state == SLOT_STOPPING &&
+			shared->slot[i].database == database;
+	unlock_slots();
+	return is_stopping;
 }
 
 void
@@ -535,7 +582,7 @@ slots_wake(SlotKind kind, Oid database)
 }
 
 bool
-slots_hold(Oid database)
+slots_hold(Oid database, bool *had_by_hand)
 {
 	Mark	   *mark;
 
@@ -543,6 +590,11 @@ slots_hold(Oid database)
 	mark = mark_of(database, true);
 	if (mark)
 		mark->held_by = MyProcPid;
+	/* at this very moment: one that begins now gives its slot up */
+	*had_by_hand = false;
+	for (int i = 0; i < shared->nslots; i++)
+		*had_by_hand |= is_there(&shared->slot[i]) && shared->slot[i].kind == SLOT_SCHEDULER &&
+			shared->slot[i].by_hand && shared->slot[i].database == database;
 	unlock_slots();
 	return mark != NULL;
 }
@@ -613,4 +665,37 @@ slots_news(void)
 	news = shared->news;
 	unlock_slots();
 	return news;
+}
+
+void
+slots_tell_created(Oid database)
+{
+	lock_slots(LW_EXCLUSIVE);
+	shared->creations[shared->ncreations++ % CREATIONS] = database;
+	unlock_slots();
+	slots_wake(SLOT_LAUNCHER, InvalidOid);
+}
+
+uint32
+slots_creations(void)
+{
+	uint32		n;
+
+	lock_slots(LW_SHARED);
+	n = shared->ncreations;
+	unlock_slots();
+	return n;
+}
+
+bool
+slots_was_created(Oid database, uint32 since)
+{
+	bool		was_created;
+
+	lock_slots(LW_SHARED);
+	was_created = shared->ncreations - since > CREATIONS;
+	for (uint32 n = since; n != shared->ncreations && !was_created; n++)
+		was_created = shared->creations[n % CREATIONS] == database;
+	unlock_slots();
+	return was_created;
 }

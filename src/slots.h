@@ -26,9 +26,9 @@ typedef enum SlotState
 {
 	SLOT_FREE,					/* nobody's; → starting */
 	SLOT_STARTING,				/* registered, not there yet; → busy, or free if it never comes */
-	SLOT_BUSY,					/* works; → idle, ended, free */
+	SLOT_BUSY,					/* works; → idle, stopping, ended, free */
 	SLOT_IDLE,					/* a runner that waits for a job; → busy, stopping, free */
-	SLOT_STOPPING,				/* a runner that was told to leave; → free */
+	SLOT_STOPPING,				/* one that was told to leave; → ended, free */
 	SLOT_ENDED					/* a launcher's scheduler that is gone, and why; → free, by the launcher */
 } SlotState;
 
@@ -101,8 +101,10 @@ extern Slot slot_read(int index);
  */
 extern bool slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_hand,
 						 SlotRef *ref);
-/* is this no longer, or not yet again, the slot of a worker that is to start? */
-extern bool slot_is_stale(const SlotRef *ref);
+/* does this slot still wait for a scheduler that was started by hand in that database? After a crash it may be anybody's */
+extern bool slot_awaits(const SlotRef *ref, Oid database);
+/* was it taken for a worker that should be there by now? */
+extern bool slot_never_came(const Slot *slot);
 /* gives it back: the worker could not be started, or never came */
 extern void slot_give_up(const SlotRef *ref);
 
@@ -114,6 +116,8 @@ extern void slot_claim(const SlotRef *ref);
 extern Slot slot_mine(void);
 extern void slot_set_state(SlotState state);
 extern void slot_set_end(SlotEnd end);
+/* a scheduler: was it stopped? Then it is on its way out for everybody */
+extern bool slot_heed_stop(void);
 extern void slot_note_window(int64 window_id);
 extern void slot_note_waiting(TimestampTz since);
 
@@ -154,17 +158,27 @@ extern bool slots_has(SlotKind kind, Oid database);
 /* wakes a kind of worker, of a database or of all (InvalidOid) */
 extern void slots_wake(SlotKind kind, Oid database);
 
-/* from now on no worker of incload's enters the database; false where too many are held */
-extern bool slots_hold(Oid database);
+/*
+ * From now on no worker of incload's enters the database; false where too many are held.
+ * "had_by_hand": it has a scheduler that no launcher brings back.
+ */
+extern bool slots_hold(Oid database, bool *had_by_hand);
 extern void slots_release(Oid database);
 extern bool slots_is_held(Oid database);
 
 /* incload_worker_stop() and _start(), for the launcher */
 extern void slots_note_stopped(Oid database, bool is_stopped);
 extern bool slots_is_stopped(Oid database);
+/* has its scheduler heeded that, and is not gone yet? */
+extern bool slots_is_stopping(Oid database);
 
-/* that an extension was created or a database came, for the launcher */
+/* that databases came or went, for the launcher */
 extern void slots_tell_news(void);
 extern uint32 slots_news(void);
+
+/* that the extension was created in a database; how often it was in any, and whether it was there since then */
+extern void slots_tell_created(Oid database);
+extern uint32 slots_creations(void);
+extern bool slots_was_created(Oid database, uint32 since);
 
 #endif							/* INCLOAD_SLOTS_H */

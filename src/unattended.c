@@ -127,9 +127,25 @@ require_restored(const Job *job)
 					 quote_literal_cstr(job->name))));
 }
 
+/*
+ * Is a job that its schedule has started due still? Asked under its lock, so that nobody
+ * alters it any more: that of this transaction, until the run has the session's.
+ */
+static bool
+is_due_still(const Job *job)
+{
+	LOCKTAG		tag;
+
+	run_locktag(job, &tag);
+	/* the run says who has it */
+	if (LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	return agenda_is_due(job->id);
+}
+
 /* the run itself; a signal to cancel it counts while it is under way, and not for what is recorded afterwards */
 static RunEnd
-attempt_run(Run *run, char **message)
+attempt_run(Run *run, bool is_scheduled, char **message)
 {
 	TimestampTz volatile timeout = 0;
 	RunEnd volatile end = RUN_SUCCEEDED;
@@ -141,7 +157,10 @@ attempt_run(Run *run, char **message)
 		run->job = job_load(run->job->name);
 		timeout = run_start_timeout(run->job);
 		require_restored(run->job);
-		run_batches(run);
+		if (is_scheduled && !is_due_still(run->job))
+			end = RUN_NOT_DUE;
+		else
+			run_batches(run);
 		HOLD_CANCEL_INTERRUPTS();
 		if (strcmp(run->record->status, "skipped") == 0)
 			end = RUN_SKIPPED;
@@ -177,10 +196,10 @@ unattended_run(const Task *task)
 		run->commit = commit_worker;
 		run->record->trigger = task->is_scheduled ? "schedule" : "start";
 		run->record->attempt = task->attempt;
-		end = attempt_run(run, &message);
+		end = attempt_run(run, task->is_scheduled, &message);
 		/* the schedule may have been altered as soon as the job's lock was free */
 		job = catalog_find_job_by_id(task->job_id);
-		if (task->is_scheduled && job)
+		if (task->is_scheduled && job && end != RUN_NOT_DUE)
 			agenda_settle(job, end, run->record->started_at, message);
 	}
 	unattended_commit();

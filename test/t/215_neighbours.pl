@@ -171,8 +171,13 @@ $target->safe_psql('postgres', q{ALTER SYSTEM SET incload.databases = 'second, n
 $target->safe_psql('postgres', 'SELECT pg_reload_conf()');
 comes_to(q{SELECT string_agg(database, ' ') FROM incload.worker WHERE kind = 'scheduler'}, 'second', 'a database is taken out of the list');
 ok(wait_for(10, sub { slurp_file($target->logfile) =~ /database "nowhere", which incload.databases names, does not exist/ }), 'one that does not exist is told of');
+is($target->safe_psql('postgres', 'SELECT incload_worker_start()'), 't', 'there one can be started by hand');
+is($target->safe_psql('postgres', 'SELECT incload_worker_stop()'), 't', 'stopped');
+is($target->safe_psql('postgres', 'SELECT incload_worker_start()'), 't', 'and started again');
+is($target->safe_psql('postgres', q{SELECT string_agg(database, ' ' ORDER BY database) FROM incload.worker WHERE kind = 'scheduler'}), 'postgres second', 'it is there');
+$target->safe_psql('postgres', 'SELECT incload_worker_stop()');
 $target->safe_psql('postgres', 'ALTER SYSTEM RESET incload.databases');
-$target->safe_psql('postgres', 'SELECT pg_reload_conf()');
+$target->safe_psql('postgres', 'SELECT pg_reload_conf(); SELECT incload_worker_start()');
 runs_again('other', 'and jobs run again when it is back');
 
 #
