@@ -10,11 +10,13 @@
  */
 #include "postgres.h"
 
-#include "catalog.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
-#include "outcome.h"
 #include "utils/builtins.h"
+
+#include "catalog.h"
+#include "compat.h"
+#include "outcome.h"
 
 /* a row with so many bytes of outcomes still fits a page */
 #define MOST_BYTES 7680

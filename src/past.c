@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "catalog.h"
