@@ -49,6 +49,7 @@ typedef struct Scheduler
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
 	bool		has_settled_dead;	/* the runs that the server's end has cut off */
+	bool		has_mended_clock;	/* what was planned by a clock that has been set back since */
 	int			locked_looks;	/* that found a table locked, one after the other */
 	TimestampTz next_prune;
 } Scheduler;
@@ -77,6 +78,7 @@ look(Scheduler *scheduler)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
 	bool		has_settled_dead = true;
+	bool		has_mended_clock = true;
 
 	unattended_begin();
 	MemoryContextSwitchTo(scheduler->look_context);
@@ -84,6 +86,11 @@ look(Scheduler *scheduler)
 	{
 		if (!scheduler->has_settled_dead)
 			has_settled_dead = agenda_settle_dead();
+		if (agenda_clock_went_back() || !scheduler->has_mended_clock)
+		{
+			scheduler->has_mended_clock = false;
+			has_mended_clock = agenda_mend_clock();
+		}
 		next = dispatch_look();
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
@@ -92,6 +99,7 @@ look(Scheduler *scheduler)
 	unattended_commit();
 	dispatch_end_look(true);
 	scheduler->has_settled_dead = has_settled_dead;
+	scheduler->has_mended_clock = has_mended_clock;
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
