@@ -29,6 +29,7 @@
 #include "dispatch.h"
 #include "history.h"
 #include "incload.h"
+#include "marks.h"
 #include "scheduler.h"
 #include "slots.h"
 #include "sweep.h"
@@ -162,7 +163,7 @@ claim_slot(Oid by_hand_in)
 	memcpy(&ref, MyBgworkerEntry->bgw_extra, sizeof(SlotRef));
 	if (OidIsValid(by_hand_in) && !slot_awaits(&ref, by_hand_in) &&
 		!slot_reserve(SLOT_SCHEDULER, by_hand_in, InvalidOid, NULL, true, &ref))
-		proc_exit(slots_is_held(by_hand_in) ? 1 : 0);
+		proc_exit(marks_is_held(by_hand_in) ? 1 : 0);
 	slot_claim(&ref);
 }
 
