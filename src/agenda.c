@@ -31,9 +31,6 @@
 /* a retry is no further away than this */
 #define LONGEST_DELAY_MS (15 * 60 * 1000)
 
-/* after so many waits in vain for a lock, the rest is left for later */
-#define MOST_LOCKED 5
-
 /* the advisory lock of whoever changes which job depends on which; see run.c for its neighbour */
 #define ORDER_LOCK_CLASS 74
 
@@ -227,6 +224,13 @@ agenda_enter_zone_of(const Job *job)
 		role_set("TimeZone", rows->value[0][0]);
 }
 
+TimestampTz
+agenda_longest_retry(const Job *job)
+{
+	/* a quarter more than the delay; twice of it is beyond doubt */
+	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 2 * Max(LONGEST_DELAY_MS, job->options->retry_delay));
+}
+
 /* the next time of the schedule: one, however many were missed */
 static void
 plan_next(const Job *job, const char *anchor, const char *planned, const char **params)
@@ -234,12 +238,15 @@ plan_next(const Job *job, const char *anchor, const char *planned, const char **
 	Schedule   *schedule = schedule_parse(job->schedule);
 	int64		spread = schedule_spread(schedule, job->id);
 	int			nest_level = NewGUCNestLevel();
+	TimestampTz before = instant_parse(planned);
 	TimestampTz next;
 
 	if (schedule_goes_by_days(schedule))
 		agenda_enter_zone_of(job);
-	next = schedule_next(schedule, instant_parse(anchor),
-						 Max(instant_parse(planned), GetCurrentTimestamp() - spread));
+	next = schedule_next(schedule, instant_parse(anchor), GetCurrentTimestamp() - spread);
+	/* a time that is still to come was that of the run; one after it was so by a clock that was set back */
+	if (before == next)
+		next = schedule_next(schedule, instant_parse(anchor), before);
 	AtEOXact_GUC(false, nest_level);
 	params[0] = time_text(next);
 	params[1] = time_text(next + spread);
@@ -374,7 +381,7 @@ agenda_settle_dead(void)
 	TextRows   *rows = history_dead_runs();
 	int			nlocked = 0;
 
-	for (int r = 0; r < rows->nrows && nlocked < MOST_LOCKED; r++)
+	for (int r = 0; r < rows->nrows && nlocked < AGENDA_MOST_LOCKED; r++)
 	{
 		ErrorData  *error = attempt(settle_dead_run, rows->value[r]);
 

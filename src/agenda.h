@@ -30,6 +30,9 @@ typedef struct DueJob
 	char	   *skip;			/* why its run is left out; NULL: it is not */
 } DueJob;
 
+/* who goes through jobs leaves the rest for later after so many waits in vain for a lock */
+#define AGENDA_MOST_LOCKED 5
+
 typedef enum RunEnd
 {
 	RUN_SUCCEEDED,
@@ -90,7 +93,16 @@ extern bool agenda_settle_dead(void);
 /* when what has failed for the n-th time (from 1) is tried again */
 extern TimestampTz agenda_retry_at(const Job *job, int attempt);
 
-/* the same for a runner that has ended without a word, if next_run_at is still what it was */
+/* a retry that is further away than that was planned by another clock */
+extern TimestampTz agenda_longest_retry(const Job *job);
+
+/* was the clock set back since this process asked before? See agenda_clock.c */
+extern bool agenda_clock_went_back(void);
+
+/* plans anew what is too far away to have been planned by this clock. False where somebody has rows locked: call it again. */
+extern bool agenda_mend_clock(void);
+
+/* the same as agenda_settle() for a runner that has ended without a word, if next_run_at is still what it was */
 extern void agenda_settle_lost(const DueJob *due);
 
 #endif							/* INCLOAD_AGENDA_H */

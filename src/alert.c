@@ -18,11 +18,11 @@
 #include "storage/latch.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "alert.h"
 #include "alert_message.h"
+#include "attempt.h"
 #include "catalog.h"
 #include "http.h"
 #include "incload.h"
@@ -317,70 +317,133 @@ lasting_events(const Channel *channel)
 						 1, params)->value[0][0];
 }
 
-/* in a transaction: is there something to be sent by a channel? Then "request" is it. */
+/* Preparing: the next message of a channel on its way into a request */
+typedef struct Preparing
+{
+	Sender	   *sender;
+	const Channel *channel;
+	HttpRequest *request;
+	char	   *ids;			/* of rows of the outbox, or of events: an array's text; NULL: nothing is due */
+	char	   *key;			/* of the delivery; NULL: an Alertmanager is reminded */
+	List	   *unmade;			/* of char *: rows of which no message can be made */
+	const char *trouble;		/* why not */
+} Preparing;
+
+/* what is next for a channel */
+static void
+take(void *arg)
+{
+	Preparing  *p = arg;
+	TimestampTz now = GetCurrentTimestamp();
+
+	p->ids = take_rows(p->channel, &p->key);
+	if (p->ids || !channel_is_alertmanager(p->channel) || now < p->sender->next_resend)
+		return;
+	p->sender->next_resend = TimestampTzPlusMilliseconds(now, p->channel->resend_ms);
+	p->ids = lasting_events(p->channel);
+}
+
+static void
+make(void *arg)
+{
+	Preparing  *p = arg;
+
+	if (p->key)
+		alert_message(p->request, p->channel, p->ids, p->key);
+	else
+		alert_state(p->request, p->channel, p->ids);
+}
+
+/* what is tried again later, as what was not delivered is; and without the company that it had */
+static void
+put_aside(void *arg)
+{
+	Preparing  *p = arg;
+	const char *params[3] = {catalog_names_to_array(p->unmade), p->trouble, catalog_number(p->channel->give_up_ms)};
+
+	(void) catalog_query("UPDATE incload.outbox_store o SET last_error = $2, delivery_id = NULL, state = x.state,"
+						 " finished_at = CASE x.state WHEN 'failed' THEN clock_timestamp() END"
+						 " FROM (SELECT i.outbox_id, CASE WHEN i.created_at < clock_timestamp() - $3::bigint * interval '1 ms'"
+						 "   THEN 'failed' ELSE 'pending' END AS state FROM incload.outbox_store i"
+						 "   WHERE i.outbox_id = ANY ($1::bigint[])) x WHERE o.outbox_id = x.outbox_id", 3, params);
+}
+
+/* makes the message; of rows of which none can be made, as their texts cannot be had in UTF-8, the others are told */
+static ErrorData *
+make_of_what_can(Preparing *p)
+{
+	ErrorData  *error = attempt(make, p);
+	List	   *made = NIL;
+	ListCell   *lc;
+
+	if (error == NULL || p->key == NULL)
+		return error;
+	foreach(lc, catalog_names_from_array(p->ids))
+	{
+		Preparing	one = *p;
+
+		one.ids = catalog_names_to_array(list_make1(lfirst(lc)));
+		if (attempt(make, &one))
+			p->unmade = lappend(p->unmade, lfirst(lc));
+		else
+			made = lappend(made, lfirst(lc));
+	}
+	p->trouble = error->message;
+	p->ids = made ? catalog_names_to_array(made) : NULL;
+	if (p->ids && attempt(make, p))
+		p->ids = NULL;
+	if (p->unmade)
+	{
+		ErrorData  *another = attempt(put_aside, p);
+
+		error = another ? another : error;
+	}
+	return error;
+}
+
+static void
+report(ErrorData *error)
+{
+	/* who has a row locked is soon done with it, as a rule */
+	if (error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		attempt_report(error);
+}
+
+/*
+ * In a transaction: is there something to be sent by a channel? Then "request" is it. One in
+ * trouble keeps no other channel's back.
+ */
 static bool
 prepare(Sender *sender, const Channel *channel, HttpRequest *request)
 {
+	Preparing	p = {.sender = sender, .channel = channel, .request = request};
 	TimestampTz now = GetCurrentTimestamp();
-	char	   *ids;
-	char	   *key;
+	ErrorData  *error;
 
 	if (sender->state != SEND_IDLE || now < sender->not_before)
 		return false;
-	ids = take_rows(channel, &key);
-	if (ids)
+	error = attempt(take, &p);
+	if (error)
 	{
-		alert_message(request, channel, ids, key);
-		sender->is_resent = false;
+		report(error);
+		sender->not_before = TimestampTzPlusMilliseconds(now, error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE
+														 ? 1000 : delay_ms(++sender->failures));
+		return false;
+	}
+	error = p.ids ? make_of_what_can(&p) : NULL;
+	if (error)
+		report(error);
+	if (p.ids == NULL || (error && p.key == NULL))
+		return false;
+	sender->is_resent = p.key == NULL;
+	if (!sender->is_resent)
+	{
 		if (sender->outbox_ids)
 			pfree(sender->outbox_ids);	/* of a look that failed */
-		sender->outbox_ids = MemoryContextStrdup(own_context, ids);
-	}
-	else if (channel_is_alertmanager(channel) && now >= sender->next_resend)
-	{
-		sender->next_resend = TimestampTzPlusMilliseconds(now, channel->resend_ms);
-		sender->is_resent = true;
-		ids = lasting_events(channel);
-		if (ids)
-			alert_state(request, channel, ids);
+		sender->outbox_ids = MemoryContextStrdup(own_context, p.ids);
 	}
 	request->owner = sender;
-	return ids != NULL;
-}
-
-/* the same, where a message that cannot be made, as its texts cannot be had in UTF-8, keeps no other channel's back */
-static bool
-prepare_safely(Sender *sender, const Channel *channel, HttpRequest *request)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool volatile is_something = false;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		is_something = prepare(sender, channel, request);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		/* who has a row locked is soon done with it, as a rule */
-		if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
-			sender->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000);
-		else
-		{
-			EmitErrorReport();
-			sender->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms(++sender->failures));
-		}
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return is_something;
+	return true;
 }
 
 static void
@@ -438,7 +501,7 @@ look(void)
 			/* what is next is found by the next look, which is at once */
 			continue;
 		}
-		if (prepare_safely(sender, channel, request))
+		if (prepare(sender, channel, request))
 			requests = lappend(requests, request);
 	}
 	AtEOXact_GUC(false, nest_level);

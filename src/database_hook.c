@@ -34,6 +34,7 @@
 #include "compat.h"
 #include "database_hook.h"
 #include "incload.h"
+#include "marks.h"
 #include "scheduler.h"
 #include "slots.h"
 
@@ -64,7 +65,7 @@ release(bool has_committed)
 	SlotRef		ref;
 	BackgroundWorkerHandle *handle;
 
-	slots_release(held.database);
+	marks_release(held.database);
 	slots_wake(SLOT_LAUNCHER, InvalidOid);
 	if (held.by_hand && !(has_committed && held.is_dropped))
 		(void) scheduler_start(held.database, true, &ref, &handle);
@@ -77,9 +78,11 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	if (event == XACT_EVENT_COMMIT && has_news)
-		slots_tell_news();
+		marks_tell_news();
 	if (event == XACT_EVENT_COMMIT && has_created)
-		slots_tell_created(MyDatabaseId);
+		marks_tell_created(MyDatabaseId);
+	if (event == XACT_EVENT_COMMIT && (has_news || has_created))
+		slots_wake(SLOT_LAUNCHER, InvalidOid);
 	has_news = has_created = false;
 	if (OidIsValid(held.database))
 		release(event == XACT_EVENT_COMMIT);

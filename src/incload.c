@@ -16,6 +16,7 @@
 #include "database_hook.h"
 #include "incload.h"
 #include "launcher.h"
+#include "marks.h"
 #include "progress.h"
 #include "slots.h"
 
@@ -81,6 +82,7 @@ _PG_init(void)
 	if (process_shared_preload_libraries_in_progress)
 	{
 		slots_preload();
+		marks_preload();
 		progress_preload();
 		launcher_register();
 	}

@@ -33,6 +33,7 @@
 #include "background.h"
 #include "incload.h"
 #include "launcher.h"
+#include "marks.h"
 #include "scheduler.h"
 #include "slots.h"
 #include "unattended.h"
@@ -228,8 +229,8 @@ keep(Place *place, TimestampTz *next)
 
 	follow(place);
 	if (place->is_running || !place->is_wanted ||
-		(place->is_empty && !slots_was_created(place->database, place->creations)) ||
-		slots_is_held(place->database) || slots_is_stopped(place->database))
+		(place->is_empty && !marks_was_created(place->database, place->creations)) ||
+		marks_is_held(place->database) || marks_is_stopped(place->database))
 		return;
 	if (place->is_empty)
 		place->next_try = 0;
@@ -241,7 +242,7 @@ keep(Place *place, TimestampTz *next)
 		*next = Min(*next, place->next_try);
 		return;
 	}
-	place->creations = slots_creations();
+	place->creations = marks_creations();
 	place->is_empty = false;
 	place->started_at = now;
 	place->is_running = scheduler_start(place->database, false, &place->ref, &place->handle);
@@ -318,7 +319,7 @@ void
 incload_launcher_main(Datum arg)
 {
 	TimestampTz next_lookup = 0;
-	uint32		news = slots_news();
+	uint32		news = marks_news();
 	SlotRef		ref;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -337,10 +338,10 @@ incload_launcher_main(Datum arg)
 		ListCell   *lc;
 
 		if (now >= next_lookup || next_lookup > TimestampTzPlusMilliseconds(now, LOOK_EVERY_MS) ||
-			news != slots_news())
+			news != marks_news())
 		{
 			look_up_databases(CurrentMemoryContext);
-			news = slots_news();
+			news = marks_news();
 			next_lookup = TimestampTzPlusMilliseconds(now, LOOK_EVERY_MS);
 		}
 		now = next_lookup;
@@ -417,10 +418,10 @@ incload_worker_start(PG_FUNCTION_ARGS)
 	bool		was_stopped;
 
 	PreventCommandDuringRecovery("incload_worker_start()");
-	if (slots_has(SLOT_SCHEDULER, MyDatabaseId) && !slots_is_stopped(MyDatabaseId))
+	if (slots_has(SLOT_SCHEDULER, MyDatabaseId) && !marks_is_stopped(MyDatabaseId))
 		PG_RETURN_BOOL(false);
-	was_stopped = slots_is_stopped(MyDatabaseId);
-	slots_note_stopped(MyDatabaseId, false);
+	was_stopped = marks_is_stopped(MyDatabaseId);
+	(void) marks_set_stopped(MyDatabaseId, false);
 	/* one that has just heard of it is not to be taken for one that stays */
 	wait_while(slots_is_stopping);
 	if (slots_has(SLOT_LAUNCHER, InvalidOid) && was_stopped)
@@ -457,8 +458,12 @@ incload_worker_stop(PG_FUNCTION_ARGS)
 	bool		is_there = slots_has(SLOT_SCHEDULER, MyDatabaseId);
 
 	PreventCommandDuringRecovery("incload_worker_stop()");
-	if (is_there || slots_has(SLOT_LAUNCHER, InvalidOid))
-		slots_note_stopped(MyDatabaseId, true);
+	if ((is_there || slots_has(SLOT_LAUNCHER, InvalidOid)) && !marks_set_stopped(MyDatabaseId, true))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the scheduler of this database cannot be stopped"),
+				 errdetail("Too many databases have theirs stopped already."),
+				 errhint("The setting incload.databases lists those in which jobs run by their schedules.")));
 	slots_wake(SLOT_SCHEDULER, MyDatabaseId);
 	/* it has a look to end first */
 	if (is_there)

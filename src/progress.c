@@ -15,16 +15,14 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-#include "compat.h"
 #include "progress.h"
+#include "shared.h"
 
 /* runs that are seen at once */
 #define ENTRIES 128
@@ -67,77 +65,52 @@ struct Progress
 
 ProgressCount progress_count;
 
-static Shared *shared = NULL;
 static Progress *innermost = NULL;
-static shmem_request_hook_type next_request_hook = NULL;
-static shmem_startup_hook_type next_startup_hook = NULL;
 
 static const char *const phase_names[] = {
 	[PHASE_PREPARING] = "preparing",[PHASE_READING] = "reading",[PHASE_WRITING] = "writing",
 	[PHASE_DELETING] = "deleting",[PHASE_FINISHING] = "finishing",[PHASE_COMPARING] = "comparing",
 };
 
-static void
-request_memory(void)
+static Size
+progress_size(void)
 {
-	if (next_request_hook)
-		next_request_hook();
-	RequestAddinShmemSpace(sizeof(Shared));
+	return sizeof(Shared);
 }
 
 static void
-attach(void)
+make_entries(void *memory)
 {
-	bool		found;
-
-	if (shared)
-		return;
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("incload progress", sizeof(Shared), &found);
-	if (!found)
+	for (int i = 0; i < ENTRIES; i++)
 	{
-		memset(shared, 0, sizeof(Shared));
-		for (int i = 0; i < ENTRIES; i++)
-		{
-			pg_atomic_init_u32(&shared->entry[i].phase, 0);
-			pg_atomic_init_u64(&shared->entry[i].rows, 0);
-			pg_atomic_init_u64(&shared->entry[i].bytes, 0);
-			pg_atomic_init_u64(&shared->entry[i].batches, 0);
-		}
-		LWLockInitialize(&shared->lock, compat_new_tranche("IncloadProgress"));
+		Entry	   *entry = &((Shared *) memory)->entry[i];
+
+		pg_atomic_init_u32(&entry->phase, 0);
+		pg_atomic_init_u64(&entry->rows, 0);
+		pg_atomic_init_u64(&entry->bytes, 0);
+		pg_atomic_init_u64(&entry->batches, 0);
 	}
-	LWLockRelease(AddinShmemInitLock);
-	compat_register_tranche(shared->lock.tranche, "IncloadProgress");
 }
 
-static void
-take_memory(void)
-{
-	if (next_startup_hook)
-		next_startup_hook();
-	/* after a crash it is made anew */
-	shared = NULL;
-	attach();
-}
+static SharedPiece piece = {.name = "incload progress", .tranche = "IncloadProgress", .size = progress_size, .make = make_entries};
+
+#define shared ((Shared *) piece.memory)
 
 void
 progress_preload(void)
 {
-	next_request_hook = shmem_request_hook;
-	shmem_request_hook = request_memory;
-	next_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = take_memory;
+	shared_preload(&piece);
 }
 
 /* whoever ends in the middle of a run leaves nothing behind */
 static void
 leave_entries(int code, Datum arg)
 {
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared_lock(&piece, LW_EXCLUSIVE);
 	for (int i = 0; i < ENTRIES; i++)
 		if (shared->entry[i].pid == MyProcPid)
 			shared->entry[i].pid = 0;
-	LWLockRelease(&shared->lock);
+	shared_unlock(&piece);
 }
 
 static Entry *
@@ -146,11 +119,11 @@ take_entry(const Job *job, int64 run_id, const char *kind)
 	static bool leaves = false;
 	Entry	   *entry = NULL;
 
-	attach();
+	shared_attach(&piece);
 	if (!leaves)
 		before_shmem_exit(leave_entries, 0);
 	leaves = true;
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	shared_lock(&piece, LW_EXCLUSIVE);
 	for (int i = 0; i < ENTRIES && entry == NULL; i++)
 		if (shared->entry[i].pid == 0)
 			entry = &shared->entry[i];
@@ -167,7 +140,7 @@ take_entry(const Job *job, int64 run_id, const char *kind)
 		pg_atomic_write_u64(&entry->bytes, 0);
 		pg_atomic_write_u64(&entry->batches, 0);
 	}
-	LWLockRelease(&shared->lock);
+	shared_unlock(&piece);
 	return entry;
 }
 
@@ -194,9 +167,9 @@ progress_end(Progress *progress)
 {
 	if (progress->entry)
 	{
-		LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+		shared_lock(&piece, LW_EXCLUSIVE);
 		progress->entry->pid = 0;
-		LWLockRelease(&shared->lock);
+		shared_unlock(&piece);
 	}
 	innermost = progress->outer;
 	progress_count = progress->outer_count;
@@ -290,10 +263,9 @@ incload_running(PG_FUNCTION_ARGS)
 	Entry	   *copies = palloc(sizeof(Entry) * ENTRIES);
 
 	InitMaterializedSRF(fcinfo, 0);
-	attach();
-	LWLockAcquire(&shared->lock, LW_SHARED);
+	shared_lock(&piece, LW_SHARED);
 	memcpy(copies, shared->entry, sizeof(Entry) * ENTRIES);
-	LWLockRelease(&shared->lock);
+	shared_unlock(&piece);
 	for (int i = 0; i < ENTRIES; i++)
 	{
 		bool		nulls[9] = {0};

@@ -29,6 +29,7 @@
 #include "dispatch.h"
 #include "history.h"
 #include "incload.h"
+#include "marks.h"
 #include "scheduler.h"
 #include "slots.h"
 #include "sweep.h"
@@ -49,6 +50,7 @@ typedef struct Scheduler
 	MemoryContext context;		/* for what follows */
 	MemoryContext look_context; /* for a look */
 	bool		has_settled_dead;	/* the runs that the server's end has cut off */
+	bool		has_mended_clock;	/* what was planned by a clock that has been set back since */
 	int			locked_looks;	/* that found a table locked, one after the other */
 	TimestampTz next_prune;
 } Scheduler;
@@ -77,6 +79,7 @@ look(Scheduler *scheduler)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = 0;
 	bool		has_settled_dead = true;
+	bool		has_mended_clock = true;
 
 	unattended_begin();
 	MemoryContextSwitchTo(scheduler->look_context);
@@ -84,6 +87,11 @@ look(Scheduler *scheduler)
 	{
 		if (!scheduler->has_settled_dead)
 			has_settled_dead = agenda_settle_dead();
+		if (agenda_clock_went_back() || !scheduler->has_mended_clock)
+		{
+			scheduler->has_mended_clock = false;
+			has_mended_clock = agenda_mend_clock();
+		}
 		next = dispatch_look();
 		if (incload_run_retention > 0 && now >= scheduler->next_prune &&
 			history_prune(incload_run_retention, PRUNE_ROWS) < PRUNE_ROWS)
@@ -92,6 +100,7 @@ look(Scheduler *scheduler)
 	unattended_commit();
 	dispatch_end_look(true);
 	scheduler->has_settled_dead = has_settled_dead;
+	scheduler->has_mended_clock = has_mended_clock;
 	MemoryContextSwitchTo(scheduler->context);
 	MemoryContextReset(scheduler->look_context);
 	return next;
@@ -154,7 +163,7 @@ claim_slot(Oid by_hand_in)
 	memcpy(&ref, MyBgworkerEntry->bgw_extra, sizeof(SlotRef));
 	if (OidIsValid(by_hand_in) && !slot_awaits(&ref, by_hand_in) &&
 		!slot_reserve(SLOT_SCHEDULER, by_hand_in, InvalidOid, NULL, true, &ref))
-		proc_exit(slots_is_held(by_hand_in) ? 1 : 0);
+		proc_exit(marks_is_held(by_hand_in) ? 1 : 0);
 	slot_claim(&ref);
 }
 

@@ -2,8 +2,7 @@
  * slots.c
  *		The shared memory in which incload's background workers are listed.
  *
- * It is small, so that it also fits into what a server leaves for a library that
- * was not preloaded. A crash of the server empties it, and ends every worker.
+ * A crash of the server empties it, and ends every worker.
  */
 #include "postgres.h"
 
@@ -12,117 +11,62 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
+#include "marks.h"
+#include "shared.h"
 #include "slots.h"
-
-/* databases of which something is to be remembered at once: more than one would meet */
-#define MAX_MARKS 64
 
 /* a process that was to start and has not come in that time does not come any more */
 #define STARTING_MS (120 * 1000)
-
-/* of so many extensions that were created last it is known where; whoever has heard of none of them looks everywhere */
-#define CREATIONS 64
-
-/* Mark: what holds for a database as long as the server runs */
-typedef struct Mark
-{
-	Oid			database;
-	pid_t		held_by;		/* who has it for himself; 0: nobody */
-	bool		is_stopped;		/* by incload_worker_stop() */
-} Mark;
 
 typedef struct Slots
 {
 	LWLock		lock;
 	uint32		next_serial;
-	uint32		news;			/* how often databases came and went */
-	uint32		ncreations;		/* how often the extension was created, in any database */
-	Oid			creations[CREATIONS];	/* in which, round and round */
-	Mark		marks[MAX_MARKS];
 	int			nslots;
 	Slot		slot[FLEXIBLE_ARRAY_MEMBER];
 } Slots;
 
-static Slots *shared = NULL;
-static int	mine = -1;
-static shmem_request_hook_type next_request_hook = NULL;
-static shmem_startup_hook_type next_startup_hook = NULL;
-
 static Size
-slots_size(int n)
+slots_size(void)
 {
-	return add_size(offsetof(Slots, slot), mul_size(sizeof(Slot), n));
+	return add_size(offsetof(Slots, slot), mul_size(sizeof(Slot), max_worker_processes));
 }
 
 static void
-request_memory(void)
+make_slots(void *memory)
 {
-	if (next_request_hook)
-		next_request_hook();
-	RequestAddinShmemSpace(slots_size(max_worker_processes));
+	((Slots *) memory)->nslots = max_worker_processes;
 }
 
-static void
-attach(void)
-{
-	bool		found;
+static SharedPiece piece = {.name = "incload workers", .tranche = "IncloadWorkers", .size = slots_size, .make = make_slots};
+static int	mine = -1;
 
-	if (shared)
-		return;
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("incload workers", slots_size(max_worker_processes), &found);
-	if (!found)
-	{
-		memset(shared, 0, slots_size(max_worker_processes));
-		shared->nslots = max_worker_processes;
-		LWLockInitialize(&shared->lock, compat_new_tranche("IncloadWorkers"));
-	}
-	LWLockRelease(AddinShmemInitLock);
-	compat_register_tranche(shared->lock.tranche, "IncloadWorkers");
-}
-
-/* what was asked for is taken at once, before others fill what is left */
-static void
-take_memory(void)
-{
-	if (next_startup_hook)
-		next_startup_hook();
-	/* after a crash it is made anew */
-	shared = NULL;
-	attach();
-}
+#define shared ((Slots *) piece.memory)
 
 void
 slots_preload(void)
 {
-	next_request_hook = shmem_request_hook;
-	shmem_request_hook = request_memory;
-	next_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = take_memory;
+	shared_preload(&piece);
 }
 
 static void
 lock_slots(LWLockMode mode)
 {
-	attach();
-	LWLockAcquire(&shared->lock, mode);
+	shared_lock(&piece, mode);
 }
 
 static void
 unlock_slots(void)
 {
-	LWLockRelease(&shared->lock);
+	shared_unlock(&piece);
 }
 
 int
 slots_number(void)
 {
-	attach();
+	shared_attach(&piece);
 	return shared->nslots;
 }
 
@@ -164,34 +108,6 @@ is_there(const Slot *slot)
 	return slot->state != SLOT_FREE && slot->state != SLOT_ENDED;
 }
 
-/* what is known of a database; with "make", a new mark if need be, NULL where there are too many */
-static Mark *
-mark_of(Oid database, bool make)
-{
-	Mark	   *unused = NULL;
-
-	for (int i = 0; i < MAX_MARKS; i++)
-	{
-		Mark	   *mark = &shared->marks[i];
-
-		if (mark->held_by == 0 && !mark->is_stopped)
-			unused = mark;
-		else if (mark->database == database)
-			return mark;
-	}
-	if (make && unused)
-		unused->database = database;
-	return make ? unused : NULL;
-}
-
-static bool
-is_held(Oid database)
-{
-	Mark	   *mark = OidIsValid(database) ? mark_of(database, false) : NULL;
-
-	return mark && mark->held_by != 0;
-}
-
 bool
 slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_hand, SlotRef *ref)
 {
@@ -210,7 +126,7 @@ slot_reserve(SlotKind kind, Oid database, Oid owner, const Task *task, bool by_h
 			break;
 		}
 	}
-	if (slot && !is_held(database))
+	if (slot && !marks_is_held(database))
 	{
 		memset(slot, 0, sizeof(Slot));
 		slot->kind = kind;
@@ -282,11 +198,11 @@ leave_slot(int code, Datum arg)
 {
 	Slot	   *slot = &shared->slot[mine];
 
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	slot->pid = 0;
 	slot->proc = NULL;
 	enter_state(slot, slot->kind == SLOT_SCHEDULER && !slot->by_hand ? SLOT_ENDED : SLOT_FREE);
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 }
 
 void
@@ -298,7 +214,7 @@ slot_claim(const SlotRef *ref)
 	lock_slots(LW_EXCLUSIVE);
 	slot = &shared->slot[ref->index];
 	is_ours = slot->serial == ref->serial && slot->state == SLOT_STARTING && !slot->leave &&
-		!is_held(slot->database);
+		!marks_is_held(slot->database);
 	if (is_ours)
 	{
 		mine = ref->index;
@@ -325,7 +241,7 @@ slot_set_state(SlotState state)
 {
 	Slot	   *slot = &shared->slot[mine];
 
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	enter_state(slot, slot->leave && state == SLOT_IDLE ? SLOT_STOPPING : state);
 	/* whoever has cancelled the job that is over has not meant the next one */
 	if (state == SLOT_IDLE)
@@ -333,18 +249,16 @@ slot_set_state(SlotState state)
 		slot->is_cancelled = false;
 		QueryCancelPending = false;
 	}
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 }
 
 bool
 slot_heed_stop(void)
 {
 	Slot	   *slot = &shared->slot[mine];
-	Mark	   *mark;
 
 	lock_slots(LW_EXCLUSIVE);
-	mark = mark_of(slot->database, false);
-	if (mark && mark->is_stopped)
+	if (marks_is_stopped(slot->database))
 		enter_state(slot, SLOT_STOPPING);
 	unlock_slots();
 	return slot->state == SLOT_STOPPING;
@@ -366,25 +280,25 @@ slots_is_stopping(Oid database)
 void
 slot_set_end(SlotEnd end)
 {
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	shared->slot[mine].end = end;
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 }
 
 void
 slot_note_window(int64 window_id)
 {
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	shared->slot[mine].task.window_id = window_id;
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 }
 
 void
 slot_note_waiting(TimestampTz since)
 {
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	shared->slot[mine].waits_since = since;
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 }
 
 /* does a slot tell that its database has runners at work, or wants one? */
@@ -433,7 +347,7 @@ slot_offer(Oid database, Oid owner, const Task *task, SlotRef *ref)
 	bool		is_given = false;
 
 	lock_slots(LW_EXCLUSIVE);
-	for (int i = 0; i < shared->nslots && !is_given && !is_held(database); i++)
+	for (int i = 0; i < shared->nslots && !is_given && !marks_is_held(database); i++)
 	{
 		Slot	   *slot = &shared->slot[i];
 
@@ -460,11 +374,11 @@ slot_retire(void)
 	Slot	   *slot = &shared->slot[mine];
 	bool		is_idle;
 
-	LWLockAcquire(&shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	is_idle = slot->state != SLOT_BUSY;
 	if (is_idle)
 		enter_state(slot, SLOT_STOPPING);
-	LWLockRelease(&shared->lock);
+	unlock_slots();
 	return is_idle;
 }
 
@@ -584,118 +498,15 @@ slots_wake(SlotKind kind, Oid database)
 bool
 slots_hold(Oid database, bool *had_by_hand)
 {
-	Mark	   *mark;
+	bool		is_held;
 
 	lock_slots(LW_EXCLUSIVE);
-	mark = mark_of(database, true);
-	if (mark)
-		mark->held_by = MyProcPid;
+	is_held = marks_hold(database);
 	/* at this very moment: one that begins now gives its slot up */
 	*had_by_hand = false;
 	for (int i = 0; i < shared->nslots; i++)
 		*had_by_hand |= is_there(&shared->slot[i]) && shared->slot[i].kind == SLOT_SCHEDULER &&
 			shared->slot[i].by_hand && shared->slot[i].database == database;
 	unlock_slots();
-	return mark != NULL;
-}
-
-void
-slots_release(Oid database)
-{
-	Mark	   *mark;
-
-	lock_slots(LW_EXCLUSIVE);
-	mark = mark_of(database, false);
-	if (mark && mark->held_by == MyProcPid)
-		mark->held_by = 0;
-	unlock_slots();
-}
-
-bool
-slots_is_held(Oid database)
-{
-	bool		held;
-
-	lock_slots(LW_SHARED);
-	held = is_held(database);
-	unlock_slots();
-	return held;
-}
-
-void
-slots_note_stopped(Oid database, bool is_stopped)
-{
-	Mark	   *mark;
-
-	lock_slots(LW_EXCLUSIVE);
-	mark = mark_of(database, is_stopped);
-	if (mark)
-		mark->is_stopped = is_stopped;
-	unlock_slots();
-}
-
-bool
-slots_is_stopped(Oid database)
-{
-	Mark	   *mark;
-	bool		is_stopped;
-
-	lock_slots(LW_SHARED);
-	mark = mark_of(database, false);
-	is_stopped = mark && mark->is_stopped;
-	unlock_slots();
-	return is_stopped;
-}
-
-void
-slots_tell_news(void)
-{
-	lock_slots(LW_EXCLUSIVE);
-	shared->news++;
-	unlock_slots();
-	slots_wake(SLOT_LAUNCHER, InvalidOid);
-}
-
-uint32
-slots_news(void)
-{
-	uint32		news;
-
-	lock_slots(LW_SHARED);
-	news = shared->news;
-	unlock_slots();
-	return news;
-}
-
-void
-slots_tell_created(Oid database)
-{
-	lock_slots(LW_EXCLUSIVE);
-	shared->creations[shared->ncreations++ % CREATIONS] = database;
-	unlock_slots();
-	slots_wake(SLOT_LAUNCHER, InvalidOid);
-}
-
-uint32
-slots_creations(void)
-{
-	uint32		n;
-
-	lock_slots(LW_SHARED);
-	n = shared->ncreations;
-	unlock_slots();
-	return n;
-}
-
-bool
-slots_was_created(Oid database, uint32 since)
-{
-	bool		was_created;
-
-	lock_slots(LW_SHARED);
-	was_created = shared->ncreations - since > CREATIONS;
-	for (uint32 n = since; n != shared->ncreations && !was_created; n++)
-		was_created = shared->creations[n % CREATIONS] == database;
-	unlock_slots();
-	return was_created;
+	return is_held;
 }

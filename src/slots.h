@@ -160,25 +160,11 @@ extern void slots_wake(SlotKind kind, Oid database);
 
 /*
  * From now on no worker of incload's enters the database; false where too many are held.
- * "had_by_hand": it has a scheduler that no launcher brings back.
+ * marks_release() ends that. "had_by_hand": it has a scheduler that no launcher brings back.
  */
 extern bool slots_hold(Oid database, bool *had_by_hand);
-extern void slots_release(Oid database);
-extern bool slots_is_held(Oid database);
 
-/* incload_worker_stop() and _start(), for the launcher */
-extern void slots_note_stopped(Oid database, bool is_stopped);
-extern bool slots_is_stopped(Oid database);
-/* has its scheduler heeded that, and is not gone yet? */
+/* was its scheduler stopped, and has heeded that, and is not gone yet? */
 extern bool slots_is_stopping(Oid database);
-
-/* that databases came or went, for the launcher */
-extern void slots_tell_news(void);
-extern uint32 slots_news(void);
-
-/* that the extension was created in a database; how often it was in any, and whether it was there since then */
-extern void slots_tell_created(Oid database);
-extern uint32 slots_creations(void);
-extern bool slots_was_created(Oid database, uint32 since);
 
 #endif							/* INCLOAD_SLOTS_H */
