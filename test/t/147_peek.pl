@@ -128,6 +128,12 @@ is(run('slowly'), 'succeeded|0 copied', 'a source that answers slowly is read at
 run('before') foreach (1 .. 3);
 is(run('before'), 'succeeded|0 copied', 'nor is one that pre_sql may change');
 
+# nor is the answer taken where the job has got one since the question was left
+settle_down('items');
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": "SELECT 1"}')});
+is(run('items'), 'succeeded|0 peeked copied', 'what a pre_sql that is new may have brought is read');
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": null}')});
+
 # what is asked after the rows does not stand before the question
 run('pruned') foreach (1 .. 4);
 is(run('pruned'), 'succeeded|0 peeked', 'a job that prunes looks ahead, too');
