@@ -37,8 +37,9 @@ peek_has_none(Run *run)
 
 	if (routine->foretold == NULL)
 		return false;
-	answer = routine->foretold(run->source, run->is_full || run->piece || run->retry || run->window.is_empty
-							   ? NULL : question(run, &run->window));
+	/* the job may have got a pre_sql since, which comes after the answer and before the rows */
+	answer = routine->foretold(run->source, run->is_full || run->piece || run->retry || run->window.is_empty ||
+							   run->job->options->pre_sql ? NULL : question(run, &run->window));
 	if (answer == NULL || strcmp(answer->value[0][0], "f") != 0)
 		return false;
 	run->reading = GetCurrentTimestamp() - began;

@@ -421,19 +421,19 @@ hold_back(Remote *remote, int hold)
 #endif
 }
 
-/* what the use before has foretold; it is good for this one alone */
+/* what the use before has foretold, after all else; it is good for this one alone, sent or not */
 static void
-send_last(Remote *remote)
+send_last(Remote *remote, bool is_after_all)
 {
 	Question	question = {.sql = remote->script->last};
 	MemoryContext old = MemoryContextSwitchTo(remote->context);
 
-	if (question.sql)
+	if (question.sql && is_after_all)
 	{
 		remote->last = question_copy(&question);
-		script_note_last(remote->script, NULL);
 		send_question(remote, remote->last, NULL);
 	}
+	script_note_last(remote->script, NULL);
 	MemoryContextSwitchTo(old);
 }
 
@@ -465,8 +465,7 @@ remote_follow(Remote *remote, const char *name)
 	hold_back(remote, true);
 	remote_send_settings(remote);
 	nsent = send_settled(remote);
-	if (nsent == list_length(remote->script->questions))
-		send_last(remote);
+	send_last(remote, nsent == list_length(remote->script->questions));
 	hold_back(remote, false);
 	return nsent > 0;
 }
@@ -494,9 +493,13 @@ remote_foretold(Remote *remote, const char *sql)
 		return NULL;
 	}
 	answer = read_answer(remote);
-	if (!remote_is_good(answer))
+	if (remote_is_good(answer))
+		return rows_of(remote, answer);
+	/* class 42: the relation may be another one by now, and who reads it tells that apart by a guard */
+	if (strncmp(PQresultErrorField(answer, PG_DIAG_SQLSTATE), "42", 2) != 0)
 		remote_report_result(remote, answer, sql);
-	return rows_of(remote, answer);
+	PQclear(answer);
+	return NULL;
 }
 
 void

@@ -74,7 +74,8 @@ extern void remote_foretell(Remote *remote, const char *sql);
 
 /*
  * The answer to what the last use has foretold, with which the script ends. NULL where that was not
- * sent, or in other words (NULL: any), or where something was asked since that was not sent before it.
+ * sent, or in other words (NULL: any), or where something was asked since that was not sent before it, or
+ * where the words do not fit what they are about any more.
  */
 extern TextRows *remote_foretold(Remote *remote, const char *sql);
 

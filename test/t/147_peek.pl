@@ -128,6 +128,12 @@ is(run('slowly'), 'succeeded|0 copied', 'a source that answers slowly is read at
 run('before') foreach (1 .. 3);
 is(run('before'), 'succeeded|0 copied', 'nor is one that pre_sql may change');
 
+# nor is the answer taken where the job has got one since the question was left
+settle_down('items');
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": "SELECT 1"}')});
+is(run('items'), 'succeeded|0 peeked copied', 'what a pre_sql that is new may have brought is read');
+as_loader($target, q{SELECT incload_alter_job('items', options => '{"pre_sql": null}')});
+
 # what is asked after the rows does not stand before the question
 run('pruned') foreach (1 .. 4);
 is(run('pruned'), 'succeeded|0 peeked', 'a job that prunes looks ahead, too');
@@ -158,6 +164,20 @@ settle_down('items');
 $source->safe_psql('postgres', q{ALTER TABLE items ALTER v TYPE varchar(40); UPDATE items SET v = 'rewritten', updated_at = clock_timestamp() WHERE id = 11});
 like(run('items'), qr/copied$/, 'after ALTER TABLE, rows are read');
 is($target->safe_psql('postgres', 'SELECT v FROM dw.items WHERE id = 11'), 'rewritten', 'as they are then');
+
+# one that is altered after the run has looked at it, and before it is peeked at, is told as where it is read: that passes
+settle_down('items');
+my $ddl = session($source, scalar(getpwuid($<)));
+$ddl->query_safe('BEGIN; LOCK TABLE pg_database');
+$session->query_until(qr/begins/, "\\echo begins\nSELECT incload_run('items');\n");
+ok(wait_for(60, sub { $ddl->query_safe('SELECT count(*) FROM pg_locks WHERE NOT granted') }), 'the run has looked, and waits');
+$ddl->query_safe('ALTER TABLE items RENAME updated_at TO changed_at; COMMIT');
+$session->query('SELECT 1');
+like($session->{stderr}, qr/ERROR:  40001: .* was altered while the run began/, 'a table that is altered meanwhile is read in the next run');
+$session->{stderr} = '';
+$ddl->query_safe('ALTER TABLE items RENAME changed_at TO updated_at');
+$source->safe_psql('postgres', q{UPDATE items SET v = 'renamed', updated_at = clock_timestamp() WHERE id = 12});
+like(run('items'), qr/^succeeded\|1 .*copied$/, 'once it is as it was, the job goes on');
 
 # a role whose transactions keep one snapshot would not see what is written before the lock is had
 $target->safe_psql('postgres', q{ALTER USER MAPPING FOR loader SERVER source OPTIONS (SET user 'strict', SET password 'strict')});
