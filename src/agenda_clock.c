@@ -82,7 +82,7 @@ mend_job(void *row)
 	params[1] = pstrdup(timestamptz_to_str(planned));
 	params[2] = pstrdup(timestamptz_to_str(is_retried ? now : planned + spread));
 	catalog_query("UPDATE incload.schedule_store SET planned_at = $2::timestamptz, next_run_at = $3::timestamptz,"
-				  " last_run_at = least(last_run_at, clock_timestamp())"
+				  " last_run_at = CASE WHEN last_run_at > clock_timestamp() THEN clock_timestamp() ELSE last_run_at END"
 				  " WHERE job_id = $1::bigint AND next_run_at = $4::timestamptz", 4, params);
 }
 

@@ -54,6 +54,7 @@ create('often', '2 seconds');
 create('daily', '1 day');
 create('lines', 'CRON_TZ=UTC * * * * *');
 create('yearly', 'CRON_TZ=UTC 0 3 1 1 *');
+create('never', 'CRON_TZ=UTC 0 3 2 1 *');
 create('compared', '1 day', '{"reconcile_schedule": "10 minutes"}');
 # a fault that passes
 as_loader($target, q{CREATE FUNCTION dw.not_now() RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE ''not now'' USING ERRCODE = ''40001''; END'});
@@ -69,6 +70,10 @@ is(runs('retried'), 1, 'and tried again as late as it was to be');
 
 ok(set_back('3 s', qw(daily lines compared retried)), 'set back by seconds, a job goes on');
 is(planned('daily', q{planned_at - interval '3 s', next_run_at - interval '3 s'}), $daily, 'and no time of a schedule comes once more');
+
+# beyond what comes after the next time of it
+ok(set_back('3 years', 'never'), 'one that runs each year, and has not run yet');
+is(planned('never', q{planned_at <= now() + interval '1 year 1 day', last_run_at IS NULL}), 't|t', 'comes within a year, and still has not run');
 
 ok(set_back('7 days', qw(often daily lines compared retried)), 'set back by a week, a job goes on');
 is(planned('daily', q{planned_at <= now() + interval '1 day', planned_at > now(), planned_at = next_run_at, last_run_at <= now()}), 't|t|t|t', 'what runs each day comes within a day');

@@ -24,14 +24,15 @@ foreach my $job ([ 'good', '{}' ], [ 'bad', '{"pre_sql": "SELECT 1/0"}' ])
 		schedule => '1 hour', options => '{"lookback": "0"}'::jsonb || '$job->[1]'); SELECT incload_pause('$job->[0]'); COMMIT});
 }
 
+my $major = pg_major($target);
 my %settings = (
 	exit_on_error => 'on',
 	default_transaction_isolation => 'serializable',
 	default_transaction_read_only => 'on',
 	session_replication_role => 'replica',
 	lock_timeout => '1ms',
-	statement_timeout => '1ms',
-	idle_in_transaction_session_timeout => '1ms',
+	statement_timeout => '200ms',
+	idle_in_transaction_session_timeout => '200ms',
 	search_path => 'pg_temp',
 	DateStyle => 'SQL, DMY',
 	TimeZone => 'Asia/Kolkata',
@@ -44,25 +45,21 @@ my %settings = (
 	row_security => 'off',
 	client_encoding => 'LATIN1',
 	enable_indexscan => 'off',
-	pg_major($target) >= 17 ? (transaction_timeout => '1ms') : ());
+	$major >= 17 ? (transaction_timeout => '1ms') : ());
 
 # settings OF GIVE: gives them all to a role or a database, or takes them away
 sub settings
 {
 	my ($of, $give) = @_;
-	$target->safe_psql('postgres', join(' ', 'SET default_transaction_read_only = off; SET search_path = public; SET statement_timeout = 0; SET lock_timeout = 0;',
-		map { $give ? "ALTER $of SET $_ = '$settings{$_}';" : "ALTER $of RESET $_;" } sort keys %settings));
+	$target->safe_psql('postgres', join(' ', map { $give ? "ALTER $of SET $_ = '$settings{$_}';" : "ALTER $of RESET $_;" } sort keys %settings));
 	return;
 }
 
-# a superuser, whose session has settings of its own
-sub ask
-{
-	local $ENV{PGOPTIONS} = join(' ', map { "-c $_" } qw(default_transaction_read_only=off search_path=public statement_timeout=0 lock_timeout=0
-		idle_in_transaction_session_timeout=0 standard_conforming_strings=on session_replication_role=origin client_encoding=UTF8 DateStyle=ISO),
-		'role=none', pg_major($target) >= 17 ? 'transaction_timeout=0' : ());
-	return $target->safe_psql('postgres', $_[0]);
-}
+# whoever asks has settings of his own
+$ENV{PGOPTIONS} = join(' ', map { "-c $_" } qw(default_transaction_read_only=off search_path=public statement_timeout=0 lock_timeout=0
+	idle_in_transaction_session_timeout=0 standard_conforming_strings=on session_replication_role=origin client_encoding=UTF8 DateStyle=ISO
+	exit_on_error=off role=none), $major >= 17 ? 'transaction_timeout=0' : ());
+sub ask { return $target->safe_psql('postgres', $_[0]) }
 
 foreach my $of ('ROLE loader', 'DATABASE postgres')
 {
@@ -85,12 +82,11 @@ foreach my $of ('ROLE loader', 'DATABASE postgres')
 		FROM incload.schedule_store JOIN incload.job_store USING (job_id) ORDER BY job}), "bad|1|1|failed|t\ngood|1|0|succeeded|t", 'and the outcome is counted');
 	# by a session, which has another worker record it
 	my $max = ask('SELECT max(run_id) FROM incload.run');
-	(undef, undef, my $error) = $target->psql('postgres', q{SET default_transaction_read_only = off; SET search_path = public; SET statement_timeout = 0; SET exit_on_error = off; SELECT incload_run('bad')});
+	(undef, undef, my $error) = $target->psql('postgres', q{SELECT incload_run('bad')});
 	like($error, qr/division by zero/, 'a session has its error');
 	is(ask("SELECT status, trigger, sqlstate FROM incload.run WHERE run_id > $max"), 'failed|manual|22012', 'which is on record');
 	ask(q{SELECT incload_pause('good'), incload_pause('bad')});
 	ask(q{ALTER DATABASE postgres RESET role});
-	local $ENV{PGOPTIONS} = '-c default_transaction_read_only=off -c statement_timeout=0 -c lock_timeout=0';
 	settings($of, 0);
 }
 $target->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM incload.worker WHERE kind <> 'launcher'});
