@@ -200,7 +200,7 @@ catalog_names_from_array(const char *array)
 /* the job of the row that a query finds, if it does */
 #define SELECT_JOB \
 	"SELECT job_id, job, owner, source, target, strategy, watermark, key," \
-	" options, search_path, enabled, target_oid, database, owner_oid, schedule" \
+	" options, search_path, enabled, target_oid, database, owner_oid, schedule, xmin" \
 	" FROM incload.job_store WHERE "
 
 Oid
@@ -242,6 +242,7 @@ find_job(const char *query, const char *param)
 	job->stored_target = strtoul(v[11], NULL, 10);
 	job->stored_database = v[12];
 	job->schedule = v[14];
+	job->version = strtoul(v[15], NULL, 10);
 	return job;
 }
 
@@ -257,12 +258,13 @@ catalog_find_job_by_id(int64 job_id)
 	return find_job(SELECT_JOB "job_id = $1::bigint", psprintf(INT64_FORMAT, job_id));
 }
 
-void
+TransactionId
 catalog_lock_job(int64 job_id)
 {
 	const char *params[1] = {psprintf(INT64_FORMAT, job_id)};
+	TextRows   *rows = catalog_query("SELECT xmin FROM incload.job_store WHERE job_id = $1::bigint FOR KEY SHARE", 1, params);
 
-	catalog_query("SELECT FROM incload.job_store WHERE job_id = $1::bigint FOR KEY SHARE", 1, params);
+	return rows->nrows > 0 ? strtoul(rows->value[0][0], NULL, 10) : InvalidTransactionId;
 }
 
 List *

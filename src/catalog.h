@@ -72,8 +72,9 @@ extern List *catalog_job_names(void);
 /*
  * Locks a job's row against being dropped, and raises 40001 where it has been
  * changed after this transaction's snapshot. It may still be paused meanwhile.
+ * Returns the row's version, invalid where it is gone.
  */
-extern void catalog_lock_job(int64 job_id);
+extern TransactionId catalog_lock_job(int64 job_id);
 
 /* writes what "job" holds: a new row (sets id; false if the name is taken), or the row with its id */
 extern bool catalog_insert_job(Job *job);

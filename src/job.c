@@ -57,6 +57,14 @@ unknown_job(const char *name)
 			 errhint("SELECT job FROM incload.job lists your jobs.")));
 }
 
+/* whether the owner may look them up is asked when he does */
+static void
+resolve_relations(Job *job)
+{
+	job->source = relation_stored_oid(job->source_name);
+	job->target = relation_stored_oid(job->target_name);
+}
+
 Job *
 job_load(const char *name)
 {
@@ -72,17 +80,23 @@ job_load(const char *name)
 				 errdetail("The job belongs to another role."),
 				 errhint("Its owner, and members of that role, may use it.")));
 
-	/* whether the owner may look them up is asked when he does */
-	job->source = relation_stored_oid(job->source_name);
-	job->target = relation_stored_oid(job->target_name);
+	resolve_relations(job);
 	return job;
 }
 
 Job *
 job_reload(const Job *job)
 {
-	catalog_lock_job(job->id);
-	return job_load(job->name);
+	Job		   *same;
+
+	if (catalog_lock_job(job->id) != job->version ||
+		get_role_oid(job->owner_name, true) != job->owner)
+		return job_load(job->name);
+	/* the relations can have been changed for others without it */
+	same = palloc(sizeof(Job));
+	*same = *job;
+	resolve_relations(same);
+	return same;
 }
 
 bool

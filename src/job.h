@@ -39,6 +39,7 @@ typedef struct Job
 	JobOptions *options;
 	char	   *search_path;
 	char	   *schedule;		/* see agenda_schedule(); NULL: only when called */
+	TransactionId version;		/* who wrote the row */
 	bool		enabled;
 	Oid			stored_target;	/* what the target was when the job last ran or was altered */
 	char	   *stored_database;	/* where that OID holds */

@@ -24,10 +24,6 @@
  */
 #include "postgres.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include "access/transam.h"
 #include "common/hashfn.h"
 #include "foreign/foreign.h"
@@ -212,8 +208,8 @@ remote_find_statement(Remote *remote, const char *sql, bool prepare)
 }
 
 /* sends a question, as a transaction of its own */
-static void
-send_question(Remote *remote, Question *question, Statement *statement)
+void
+remote_send_question(Remote *remote, Question *question, Statement *statement)
 {
 	PGconn	   *pg = remote->connection->pg;
 	const char *name = statement ? statement->name : "";
@@ -231,8 +227,8 @@ send_question(Remote *remote, Question *question, Statement *statement)
 }
 
 /* the answer to the first question that was sent, good or bad */
-static PGresult *
-read_answer(Remote *remote)
+PGresult *
+remote_read_answer(Remote *remote)
 {
 	const char *sql = ((Question *) linitial(remote->sent))->sql;
 	PGresult   *answer;
@@ -274,7 +270,7 @@ void
 remote_abandon_sent(Remote *remote)
 {
 	while (remote->sent != NIL)
-		PQclear(read_answer(remote));
+		PQclear(remote_read_answer(remote));
 }
 
 /*
@@ -322,7 +318,7 @@ remote_send_settings(Remote *remote)
 		remote_report_lost(remote, remote->settings.sql);
 	if (remote->settings_sent)
 		return;
-	send_question(remote, &remote->settings, remote_find_statement(remote, remote->settings.sql, true));
+	remote_send_question(remote, &remote->settings, remote_find_statement(remote, remote->settings.sql, true));
 	remote->settings_sent = true;
 }
 
@@ -333,7 +329,7 @@ remote_read_settings(Remote *remote)
 
 	if (remote->sent == NIL || linitial(remote->sent) != &remote->settings)
 		return;
-	result = read_answer(remote);
+	result = remote_read_answer(remote);
 	if (!remote_is_good(result))
 		remote_report_result(remote, result, remote->settings.sql);
 	PQclear(result);
@@ -363,20 +359,20 @@ ask(Remote *remote, Question *question)
 	remote_read_settings(remote);
 	/* what is asked after all of something else is not waited for any more */
 	while (remote->sent != NIL && !question_same(linitial(remote->sent), question))
-		PQclear(read_answer(remote));
+		PQclear(remote_read_answer(remote));
 	if (remote->sent == NIL)
-		send_question(remote, question,
+		remote_send_question(remote, question,
 					  remote_find_statement(remote, question->sql, question->narguments > 0));
 	if (remote->script && !remote->is_past)
 		script_note(remote->script, remote->asked++, question);
-	answer = read_answer(remote);
+	answer = remote_read_answer(remote);
 	if (!remote_is_good(answer) && plan_does_not_fit(answer))
 	{
 		remote->forgets = true;
 		PQclear(answer);
 		remote_abandon_sent(remote);
-		send_question(remote, question, NULL);
-		answer = read_answer(remote);
+		remote_send_question(remote, question, NULL);
+		answer = remote_read_answer(remote);
 	}
 	if (!remote_is_good(answer))
 		remote_report_result(remote, answer, question->sql);
@@ -384,8 +380,8 @@ ask(Remote *remote, Question *question)
 }
 
 /* an answer as text; clears it */
-static TextRows *
-rows_of(Remote *remote, PGresult *result)
+TextRows *
+remote_rows_of(Remote *remote, PGresult *result)
 {
 	TextRows   *rows;
 
@@ -404,116 +400,6 @@ rows_of(Remote *remote, PGresult *result)
 	}
 	remote_forget_results(remote);
 	return rows;
-}
-
-/*
- * What is sent meanwhile goes out in one piece, where the platform can do that: each
- * of libpq's pipeline syncs sends by itself, and wakes the server. Not while the
- * connection is made: each step there waits for an answer, and would be held back
- * until the platform loses patience.
- */
-static void
-hold_back(Remote *remote, int hold)
-{
-#ifdef TCP_CORK
-	if (!remote->connection->is_opening)
-		(void) setsockopt(PQsocket(remote->connection->pg), IPPROTO_TCP, TCP_CORK, &hold, sizeof(hold));
-#endif
-}
-
-/* what the use before has foretold, after all else; it is good for this one alone, sent or not */
-static void
-send_last(Remote *remote, bool is_after_all)
-{
-	Question	question = {.sql = remote->script->last};
-	MemoryContext old = MemoryContextSwitchTo(remote->context);
-
-	if (question.sql && is_after_all)
-	{
-		remote->last = question_copy(&question);
-		send_question(remote, remote->last, NULL);
-	}
-	script_note_last(remote->script, NULL);
-	MemoryContextSwitchTo(old);
-}
-
-/* as far as it is known what will be asked; how many questions that are */
-static int
-send_settled(Remote *remote)
-{
-	ListCell   *lc;
-
-	foreach(lc, remote->script->questions)
-	{
-		Question   *question = lfirst(lc);
-
-		if (!question->is_settled)
-			return foreach_current_index(lc);
-		send_question(remote, question, remote_find_statement(remote, question->sql, true));
-	}
-	return list_length(remote->script->questions);
-}
-
-bool
-remote_follow(Remote *remote, const char *name)
-{
-	int			nsent;
-
-	Assert(remote->script == NULL && remote->asked == 0);
-	remote_require_open(remote, name);
-	remote->script = script_find(&remote->connection->scripts, name, remote->connection->context);
-	hold_back(remote, true);
-	remote_send_settings(remote);
-	nsent = send_settled(remote);
-	send_last(remote, nsent == list_length(remote->script->questions));
-	hold_back(remote, false);
-	return nsent > 0;
-}
-
-void
-remote_foretell(Remote *remote, const char *sql)
-{
-	remote_require_open(remote, sql);
-	if (remote->script)
-		script_note_last(remote->script, sql);
-}
-
-TextRows *
-remote_foretold(Remote *remote, const char *sql)
-{
-	Question   *last = remote->last;
-	PGresult   *answer;
-
-	remote->last = NULL;
-	remote->is_past = true;
-	if (last == NULL || remote->sent == NIL || linitial(remote->sent) != last ||
-		sql == NULL || strcmp(last->sql, sql) != 0)
-	{
-		remote_abandon_sent(remote);
-		return NULL;
-	}
-	answer = read_answer(remote);
-	if (remote_is_good(answer))
-		return rows_of(remote, answer);
-	/* class 42: the relation may be another one by now, and who reads it tells that apart by a guard */
-	if (strncmp(PQresultErrorField(answer, PG_DIAG_SQLSTATE), "42", 2) != 0)
-		remote_report_result(remote, answer, sql);
-	PQclear(answer);
-	return NULL;
-}
-
-void
-remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_types)
-{
-	Question	question = {.wants_types = wants_types, .sql = (char *) sql,
-		.narguments = argument != NULL, .arguments = {(char *) argument}};
-	MemoryContext old = MemoryContextSwitchTo(remote->context);
-	Question   *copy = question_copy(&question);
-
-	MemoryContextSwitchTo(old);
-	remote_require_open(remote, sql);
-	remote_send_settings(remote);
-	send_question(remote, copy, remote_find_statement(remote, sql, argument != NULL));
 }
 
 bool
@@ -547,7 +433,7 @@ remote_query(Remote *remote, const char *sql, const char *argument)
 	Question	question = {.sql = (char *) sql, .narguments = argument != NULL,
 		.arguments = {(char *) argument}};
 
-	return rows_of(remote, ask(remote, &question));
+	return remote_rows_of(remote, ask(remote, &question));
 }
 
 void

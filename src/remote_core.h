@@ -1,6 +1,6 @@
 /*
  * remote_core.h
- *		What remote.c and remote_copy.c share of a connection in use.
+ *		What remote.c, remote_copy.c and remote_script.c share of a connection in use.
  */
 #ifndef INCLOAD_REMOTE_CORE_H
 #define INCLOAD_REMOTE_CORE_H
@@ -71,6 +71,15 @@ extern void remote_send_settings(Remote *remote);
 
 /* waits until they are set */
 extern void remote_read_settings(Remote *remote);
+
+/* sends a question, as a transaction of its own; by what is prepared, or NULL */
+extern void remote_send_question(Remote *remote, Question *question, Statement *statement);
+
+/* the answer to the first question that was sent, good or bad */
+extern PGresult *remote_read_answer(Remote *remote);
+
+/* an answer as text; clears it */
+extern TextRows *remote_rows_of(Remote *remote, PGresult *result);
 
 /* reads what was sent ahead, for nothing */
 extern void remote_abandon_sent(Remote *remote);

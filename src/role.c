@@ -12,18 +12,16 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "catalog/pg_authid.h"
-#include "catalog/pg_extension.h"
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
-#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #include "compat.h"
@@ -46,22 +44,17 @@ static const char *const text_formats[][2] = {
 Oid
 role_extension_owner(void)
 {
-	Relation	rel;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	Oid			schema = get_namespace_oid("incload", true);
+	Oid			table = OidIsValid(schema) ? get_relname_relid("job_store", schema) : InvalidOid;
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(table));
 	Oid			owner = InvalidOid;
 
-	rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("incload"));
-	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
+	/* the catalogs of extensions have no cache, and each statement asks */
 	if (HeapTupleIsValid(tuple))
-		owner = ((Form_pg_extension) GETSTRUCT(tuple))->extowner;
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
 	if (!OidIsValid(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

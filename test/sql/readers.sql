@@ -180,7 +180,10 @@ SELECT current_setting('work_mem') = '65MB' AS leaked;
 -- timeouts
 --
 SELECT job FROM incload_create_job('r_slow', 'lines', 'by_slow', 'upsert', 'v', '{id}', options => '{"filter": "pg_sleep(5) IS NOT NULL", "statement_timeout": "100 ms"}');
+-- which of the two servers says so first is up to them
+\set VERBOSITY sqlstate
 SELECT incload_run('r_slow');
+\set VERBOSITY default
 SELECT job FROM incload_alter_job('r_slow', source => 'lines_v');
 SELECT incload_run('r_slow');
 SELECT DISTINCT status, sqlstate FROM incload.run WHERE job = 'r_slow';
