@@ -26,6 +26,7 @@
 #include "prune.h"
 #include "role.h"
 #include "split.h"
+#include "straight.h"
 #include "target.h"
 #include "tombstone.h"
 #include "trouble.h"
@@ -128,6 +129,12 @@ plan_reading(Run *run)
 	if (run->reads_null_apart)
 		run->window.with_null = false;
 
+	run->writing.detail = psprintf("It came up while rows were written to target %s.", run->job->target_name);
+	run->writing.hint = check_hint(run->job);
+	run->writing.row_hint = row_hint;
+	/* windows of a backfill go side by side, and each may have what another has */
+	if (run->fill.way == FILL_APPLY && !run->is_full && !run->piece && !run->retry)
+		run->stage->straight = straight_create(run->job, shape, &run->writing, run->context);
 	if (run->fill.way != FILL_APPLY)
 		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, run->context);
 	/* a key that may come twice is reduced before */
@@ -322,7 +329,7 @@ read_batch(Run *run)
 		stage_forget_carried(run->stage);
 		if (run->window.only_null)
 			return false;
-		more = run->stage->batch_rows > 0 && run->stage->nrows >= run->stage->batch_rows;
+		more = stage_has_batch(run->stage);
 		if (more)
 			run->window.low = advance_place(run);
 		else if (run->reads_null_apart)
@@ -411,7 +418,7 @@ apply_refresh(Run *run)
 static void
 apply_batch(Run *run)
 {
-	run->record->rows_read += run->stage->nrows + run->stage->nrejected;
+	run->record->rows_read += run->stage->nrows + run->stage->nstraight + run->stage->nrejected;
 	if (run->is_full)
 		apply_refresh(run);
 	else
@@ -527,11 +534,11 @@ run_batch(Run *run)
 	more = read_batch(run);
 	run->reading += GetCurrentTimestamp() - began;
 	trouble_end(&trouble);
-	if (run->stage->nrows > 0 || run->stage->nrejected > 0 || run->is_full)
+	if (run->stage->straight)
+		run->record->counts.inserted += straight_end_batch(run->stage->straight);
+	if (run->stage->nrows > 0 || run->stage->nstraight > 0 || run->stage->nrejected > 0 || run->is_full)
 	{
-		trouble_begin(&trouble, psprintf("It came up while rows were written to target %s.", job->target_name),
-					  check_hint(job));
-		trouble.row_hint = row_hint;
+		trouble_begin_like(&trouble, &run->writing);
 		progress_phase(PHASE_WRITING);
 		apply_batch(run);
 		trouble_end(&trouble);

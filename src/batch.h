@@ -21,6 +21,7 @@
 #include "shape.h"
 #include "source.h"
 #include "stage.h"
+#include "trouble.h"
 #include "window.h"
 
 /* Piece: a range of watermarks as text, the low end included, the high end not */
@@ -63,6 +64,7 @@ typedef struct Run
 	Fill		fill;			/* how its rows get into the target */
 	NewHeap    *heap;			/* where they go, but for FILL_APPLY */
 	Stage	   *stage;
+	Trouble		writing;		/* what errors are told to mean while rows are written */
 	Rejects    *rejects;		/* rows that are put aside; NULL: they fail the run */
 	bool		is_open;		/* the reading query is */
 	bool		has_none;		/* it is known that it has no rows */

@@ -122,6 +122,17 @@
 	finish_heap_swap(table, heap, false, false, true, true, xid, multi, persistence)
 #endif
 
+/* 19 takes flags in another order; before, 16 had begun to tell the indexes that sum rows up apart */
+#if PG_VERSION_NUM >= 190000
+#define compat_ExecInsertIndexTuples(result, slot, estate) ExecInsertIndexTuples(result, estate, 0, slot, NIL, NULL)
+#elif PG_VERSION_NUM >= 160000
+#define compat_ExecInsertIndexTuples(result, slot, estate) \
+	ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL, false)
+#else
+#define compat_ExecInsertIndexTuples(result, slot, estate) \
+	ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL)
+#endif
+
 /* 16 split "may act as" from "is a member of" */
 #if PG_VERSION_NUM >= 160000
 #define compat_can_set_role(member, role) member_can_set_role(member, role)

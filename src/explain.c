@@ -22,6 +22,7 @@
 #include "outlook.h"
 #include "prune.h"
 #include "role.h"
+#include "straight.h"
 
 /* Listing: the rows of incload_explain as they come */
 typedef struct Listing
@@ -108,6 +109,21 @@ with_obstacle(const char *name, const char *keeps, const Outlook *outlook)
 		? psprintf("%s (%s: %s)", name, keeps, outlook->fill.obstacle) : name;
 }
 
+/* the rows that are not staged, or, at the end of the other rows' plan, why all are */
+static char *
+list_straight(Listing *listing, const Outlook *outlook, char *text)
+{
+	const char *obstacle = straight_obstacle(outlook->job, outlook->shape);
+
+	if (obstacle)
+		return psprintf("%s\nAll rows are staged: %s", text, obstacle);
+	list_step(listing, "target", "put in", merge_fill_statement(outlook->job, outlook->shape),
+			  psprintf("Rows are put in as they are read%s, from the %dst of a batch on",
+					   outlook->shape->nkeys > 0 ? " whose key is above all keys of the target" : "",
+					   STRAIGHT_FROM + 1));
+	return text;
+}
+
 /* how the rows get from the stage into the target, with the reason in its first line */
 static void
 list_apply(Listing *listing, const Outlook *outlook, double rows)
@@ -126,6 +142,8 @@ list_apply(Listing *listing, const Outlook *outlook, double rows)
 	text = plan_with_stage(outlook, sql, plan.lead, rows);
 	if (outlook->mode != APPLY_INSERT)
 		text = psprintf("Chosen: %s\n%s", plan_reason(&plan), text);
+	if (job->strategy != STRATEGY_FULL)
+		text = list_straight(listing, outlook, text);
 	list_step(listing, "target", with_obstacle("apply", "no first load", outlook), sql, text);
 }
 

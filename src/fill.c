@@ -128,40 +128,52 @@ default_obstacle(Relation target, const Shape *shape)
 	return NULL;
 }
 
+/* the swap takes the table's owner */
 static const char *
-rights_obstacle(Relation target)
+owner_obstacle(Relation target)
 {
-	Oid			oid = RelationGetRelid(target);
-
-	if (!compat_table_ownercheck(oid, GetUserId()))
+	if (!compat_table_ownercheck(RelationGetRelid(target), GetUserId()))
 		return psprintf("role \"%s\" does not own the target", GetUserNameFromId(GetUserId(), false));
-	if (check_enable_rls(oid, InvalidOid, true) == RLS_ENABLED)
-		return "the target has row security";
 	return NULL;
 }
 
-const char *
-fill_obstacle(const Job *job, const Shape *shape)
+/* what keeps rows from a new heap, or, without one, from being put in otherwise than by INSERT */
+static const char *
+find_obstacle(const Job *job, const Shape *shape, bool in_new_heap)
 {
 	Relation	target = table_open(job->target, AccessShareLock);
 	const char *obstacle = kind_obstacle(target);
 
-	/* a heap takes all rows, and what is wrong with one comes out when an index is built */
+	/* all rows go in, and what is wrong with one comes out in an index */
 	if (obstacle == NULL && job->options->reject_limit > 0)
 		obstacle = "rows that the target refuses are put aside, as the option \"reject_limit\" asks for";
-	if (obstacle == NULL)
-		obstacle = rights_obstacle(target);
+	if (obstacle == NULL && in_new_heap)
+		obstacle = owner_obstacle(target);
+	if (obstacle == NULL && check_enable_rls(job->target, InvalidOid, true) == RLS_ENABLED)
+		obstacle = "the target has row security";
 	/* before triggers: a deferrable constraint has one */
 	if (obstacle == NULL)
 		obstacle = index_obstacle(target);
 	if (obstacle == NULL)
 		obstacle = trigger_obstacle(target);
-	if (obstacle == NULL)
+	if (obstacle == NULL && in_new_heap)
 		obstacle = decoding_obstacle(target);
 	if (obstacle == NULL)
 		obstacle = default_obstacle(target, shape);
 	table_close(target, AccessShareLock);
 	return obstacle;
+}
+
+const char *
+fill_obstacle(const Job *job, const Shape *shape)
+{
+	return find_obstacle(job, shape, true);
+}
+
+const char *
+fill_straight_obstacle(const Job *job, const Shape *shape)
+{
+	return find_obstacle(job, shape, false);
 }
 
 void

@@ -39,6 +39,9 @@ extern Fill fill_choose(const Job *job, const Shape *shape, const Checkpoint *ch
 /* why the target of a job cannot be given a new heap, whatever it holds; NULL: it can */
 extern const char *fill_obstacle(const Job *job, const Shape *shape);
 
+/* likewise, why rows cannot go into the target beside those that it has, otherwise than by INSERT */
+extern const char *fill_straight_obstacle(const Job *job, const Shape *shape);
+
 /* an ERROR (55000) for a job that is to be refreshed by swap and cannot be */
 extern void fill_require_swap(const Job *job, const Shape *shape);
 

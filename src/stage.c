@@ -21,6 +21,7 @@
 #include "new_heap.h"
 #include "progress.h"
 #include "stage.h"
+#include "straight.h"
 
 Stage *
 stage_create(const Job *job, const Shape *shape, int64 batch_rows, bool cut_at_key,
@@ -144,9 +145,15 @@ stage_refuses(const Stage *stage, const bool *nulls)
 }
 
 bool
+stage_has_batch(const Stage *stage)
+{
+	return stage->batch_rows > 0 && stage->nrows + stage->nstraight >= stage->batch_rows;
+}
+
+bool
 stage_is_full(const Stage *stage)
 {
-	return stage->batch_rows > 0 && stage->cut_at_key && stage->nrows >= stage->batch_rows;
+	return stage->cut_at_key && stage_has_batch(stage);
 }
 
 /* may this row open the next batch? Not inside a tie that a bound cannot cut. */
@@ -178,14 +185,16 @@ add_row(Stage *stage, Datum *values, bool *nulls)
 
 	if (marked)
 		stage->nmarked++;
-	if (stage->heap)
-	{
-		if (!marked)
-			new_heap_put(stage->heap, values, nulls);
-	}
+	if (!marked && stage->straight && straight_put(stage->straight, values, nulls))
+		stage->nstraight++;
 	else
-		tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
-	stage->nrows++;
+	{
+		if (!stage->heap)
+			tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
+		else if (!marked)
+			new_heap_put(stage->heap, values, nulls);
+		stage->nrows++;
+	}
 	progress_row();
 	remember_newest(stage, values, nulls);
 	brake_row(&stage->brake);
@@ -198,8 +207,7 @@ stage_put(Stage *stage, Datum *values, bool *nulls)
 	bool		closes_batch;
 
 	check_row(stage, values, nulls);
-	if (stage->batch_rows > 0 && stage->nrows >= stage->batch_rows &&
-		may_cut_before(stage, values, nulls))
+	if (stage_has_batch(stage) && may_cut_before(stage, values, nulls))
 	{
 		MemoryContext old = MemoryContextSwitchTo(stage->context);
 		HeapTuple	tuple = heap_form_tuple(stage->shape->desc, values, nulls);
@@ -210,7 +218,7 @@ stage_put(Stage *stage, Datum *values, bool *nulls)
 		return false;
 	}
 	add_row(stage, values, nulls);
-	closes_batch = stage->batch_rows > 0 && stage->nrows >= stage->batch_rows;
+	closes_batch = stage_has_batch(stage);
 	if (watches_ties || closes_batch)
 		remember_place(stage, values, nulls);
 	if (closes_batch && stage->cut_at_key && stage->has_last)
@@ -240,6 +248,7 @@ stage_begin_batch(Stage *stage)
 
 	stage->rows = tuplestore_begin_heap(false, false, work_mem);
 	stage->nrows = 0;
+	stage->nstraight = 0;
 	stage->nmarked = 0;
 	stage->nsuperseded = 0;
 	stage->nrejected = 0;

@@ -19,6 +19,7 @@
 
 struct NewHeap;
 struct Rejects;
+struct Straight;
 
 typedef struct Stage
 {
@@ -30,10 +31,13 @@ typedef struct Stage
 	struct Rejects *rejects;	/* where a reader puts rows that cannot be staged; NULL: they are an ERROR */
 	struct NewHeap *heap;		/* rows pass through into it and are not kept; NULL: they are kept */
 
+	struct Straight *straight;	/* takes rows that are certain to be new; NULL: they are kept, too */
+
 	/* the batch */
 	MemoryContext context;
 	Tuplestorestate *rows;
 	int64		nrows;			/* rows in it now */
+	int64		nstraight;		/* rows that are in the target instead */
 	int64		nmarked;		/* of those, rows that are marked as deleted; a heap does not get them */
 	int64		nsuperseded;	/* rows that gave way to a newer one of the same key */
 	int64		nrejected;		/* rows that were read and could not be staged */
@@ -73,6 +77,9 @@ extern bool stage_put(Stage *stage, Datum *values, bool *nulls);
 
 /* would a row with NULLs there be an ERROR? */
 extern bool stage_refuses(const Stage *stage, const bool *nulls);
+
+/* has it as many rows as a batch is to have? */
+extern bool stage_has_batch(const Stage *stage);
 
 /* is a batch full that could end before any row? */
 extern bool stage_is_full(const Stage *stage);

@@ -79,6 +79,13 @@ trouble_begin(Trouble *trouble, const char *detail, const char *hint)
 }
 
 void
+trouble_begin_like(Trouble *trouble, const Trouble *texts)
+{
+	trouble_begin(trouble, texts->detail, texts->hint);
+	trouble->row_hint = texts->row_hint;
+}
+
+void
 trouble_end(Trouble *trouble)
 {
 	Assert(error_context_stack == &trouble->callback);

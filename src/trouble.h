@@ -24,6 +24,9 @@ typedef struct Trouble
 extern void trouble_begin(Trouble *trouble, const char *detail, const char *hint);
 extern void trouble_end(Trouble *trouble);
 
+/* the same with the texts of another one, which need not have begun */
+extern void trouble_begin_like(Trouble *trouble, const Trouble *texts);
+
 /* is this the detail of a stretch that is open, and no error's own? */
 extern bool trouble_said(const char *detail);
 

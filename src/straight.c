@@ -1,0 +1,229 @@
+/*
+ * straight.c
+ *		Rows that are certain to be new go into the target as they are read.
+ *
+ * A key above every key that the target has is none of its rows'. That is so of
+ * nearly all new rows where keys are numbers that go up, and then neither has a
+ * row to be staged nor its key to be looked for, and many rows are put in at a
+ * time. All others are staged and merged. Without a key, every row is new.
+ *
+ * Somebody else may add a greater key meanwhile: then a row that he has, too, is a
+ * unique violation, as it would be in MERGE.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_am_d.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/typcache.h"
+
+#include "bulk.h"
+#include "catalog.h"
+#include "compat.h"
+#include "fill.h"
+#include "names.h"
+#include "straight.h"
+#include "trouble.h"
+
+struct Straight
+{
+	const Job  *job;
+	const Shape *shape;
+	MemoryContext context;
+	const Trouble *texts;		/* of errors while rows are put in */
+	int			key;			/* its position in a row; -1: there is none */
+
+	/* of the batch */
+	int64		nseen;			/* rows that came before it was looked at */
+	bool		is_off;			/* something is in the way */
+	Relation	target;			/* NULL until there is a row to put in, likewise below */
+	Bulk	   *bulk;
+	TypeCacheEntry *type;		/* of the key */
+	Oid			collation;
+	bool		has_greatest;
+	Datum		greatest;		/* of the keys of the target */
+	int64		nrows;
+};
+
+/* is it the index that keeps the key unique, in the order in which keys are compared here? */
+static bool
+is_key_index(Relation index, AttrNumber key, const TypeCacheEntry *type, Oid collation)
+{
+	const FormData_pg_index *form = index->rd_index;
+
+	return form->indisunique && index->rd_rel->relam == BTREE_AM_OID &&
+		form->indnkeyatts == 1 && form->indkey.values[0] == key &&
+		RelationGetIndexPredicate(index) == NIL &&
+		index->rd_opfamily[0] == type->btree_opf && index->rd_indcollation[0] == collation;
+}
+
+/* a row that takes the place of another one in an index may have to wait until that one is gone */
+static const char *
+index_obstacle(Relation target, const Shape *shape)
+{
+	const LoadColumn *key = &shape->columns[shape->key[0]];
+	const TypeCacheEntry *type = lookup_type_cache(key->type, TYPECACHE_BTREE_OPFAMILY | TYPECACHE_CMP_PROC_FINFO);
+	bool		has_key_index = false;
+	const char *obstacle = NULL;
+	ListCell   *lc;
+
+	if (!OidIsValid(type->cmp_proc_finfo.fn_oid))
+		return "the key has no order";
+	foreach(lc, RelationGetIndexList(target))
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		if (is_key_index(index, key->attnum, type, key->collation))
+			has_key_index = true;
+		else if (index->rd_index->indisunique || index->rd_index->indisexclusion)
+			obstacle = psprintf("index \"%s\" of the target is unique, too", RelationGetRelationName(index));
+		index_close(index, AccessShareLock);
+	}
+	if (obstacle)
+		return obstacle;
+	return has_key_index ? NULL : "the target has no unique index on the key alone";
+}
+
+const char *
+straight_obstacle(const Job *job, const Shape *shape)
+{
+	const char *obstacle = fill_straight_obstacle(job, shape);
+	Relation	target;
+
+	if (obstacle)
+		return obstacle;
+	/* those of them that come again are looked for among the staged rows */
+	if (catalog_has_rejects(job->id))
+		return "rows of the job are put aside";
+	if (shape->nkeys == 0)
+		return NULL;
+	if (shape->nkeys > 1)
+		return "the key has several columns";
+	if (!shape->key_is_unique)
+		return "nothing tells that the source has each key once";
+	target = table_open(job->target, AccessShareLock);
+	obstacle = index_obstacle(target, shape);
+	table_close(target, AccessShareLock);
+	return obstacle;
+}
+
+Straight *
+straight_create(const Job *job, const Shape *shape, const Trouble *texts, MemoryContext context)
+{
+	Straight   *self = MemoryContextAllocZero(context, sizeof(Straight));
+
+	self->job = job;
+	self->shape = shape;
+	self->context = context;
+	self->texts = texts;
+	self->key = shape->nkeys > 0 ? shape->key[0] : -1;
+	return self;
+}
+
+static void
+find_greatest(Straight *self)
+{
+	const LoadColumn *key = &self->shape->columns[self->key];
+	const char *name = quote_identifier(key->name);
+	MemoryContext context = CurrentMemoryContext;
+	bool		isnull = true;
+	Datum		value = (Datum) 0;
+
+	self->type = lookup_type_cache(key->type, TYPECACHE_CMP_PROC_FINFO);
+	self->collation = key->collation;
+	SPI_connect();
+	if (SPI_execute(psprintf("SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s DESC LIMIT 1", name,
+							 relation_qualified_name(self->job->target), name, name), false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not look for the greatest key");
+	if (SPI_processed > 0)
+		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	self->has_greatest = !isnull;
+	if (!isnull)
+	{
+		MemoryContext old = MemoryContextSwitchTo(self->context);
+
+		self->greatest = datumCopy(value, self->type->typbyval, self->type->typlen);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	MemoryContextSwitchTo(context);
+}
+
+/* from here on, rows may go in */
+static void
+begin(Straight *self)
+{
+	if (straight_obstacle(self->job, self->shape) != NULL)
+	{
+		self->is_off = true;
+		return;
+	}
+	if (self->key >= 0)
+		find_greatest(self);
+	self->target = table_open(self->job->target, RowExclusiveLock);
+	self->bulk = bulk_open(self->target, self->shape, self->context);
+	bulk_into(self->bulk, self->target, 0);
+}
+
+static bool
+is_new(Straight *self, Datum *values)
+{
+	return self->key < 0 || !self->has_greatest ||
+		DatumGetInt32(FunctionCall2Coll(&self->type->cmp_proc_finfo, self->collation,
+										values[self->key], self->greatest)) > 0;
+}
+
+bool
+straight_put(Straight *self, Datum *values, bool *nulls)
+{
+	Trouble		trouble;
+
+	if (self->is_off)
+		return false;
+	if (self->bulk == NULL)
+	{
+		if (self->nseen++ < STRAIGHT_FROM)
+			return false;
+		begin(self);
+		if (self->is_off)
+			return false;
+	}
+	if (!is_new(self, values))
+		return false;
+	trouble_begin_like(&trouble, self->texts);
+	bulk_put(self->bulk, values, nulls);
+	trouble_end(&trouble);
+	self->nrows++;
+	return true;
+}
+
+int64
+straight_end_batch(Straight *self)
+{
+	int64		nrows = self->nrows;
+	Trouble		trouble;
+
+	if (self->bulk)
+	{
+		trouble_begin_like(&trouble, self->texts);
+		bulk_finish(self->bulk);
+		trouble_end(&trouble);
+		bulk_close(self->bulk);
+		table_close(self->target, NoLock);
+		CommandCounterIncrement();
+	}
+	self->nseen = 0;
+	self->is_off = false;
+	self->target = NULL;
+	self->bulk = NULL;
+	self->nrows = 0;
+	return nrows;
+}
