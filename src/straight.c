@@ -219,7 +219,10 @@ straight_end_batch(Straight *self)
 		bulk_close(self->bulk);
 		table_close(self->target, NoLock);
 		CommandCounterIncrement();
+		if (self->has_greatest && !self->type->typbyval)
+			pfree(DatumGetPointer(self->greatest));
 	}
+	self->has_greatest = false;
 	self->nseen = 0;
 	self->is_off = false;
 	self->target = NULL;
