@@ -100,6 +100,26 @@ prepare_defaults(Bulk *self)
 	}
 }
 
+bool
+bulk_fits(Relation target, const Shape *shape)
+{
+	TupleDesc	desc = RelationGetDescr(target);
+
+	for (int i = 0; i < shape->ncolumns; i++)
+	{
+		const LoadColumn *column = &shape->columns[i];
+		Form_pg_attribute att;
+
+		if (column->attnum < 1 || column->attnum > desc->natts)
+			return false;
+		att = TupleDescAttr(desc, column->attnum - 1);
+		if (att->attisdropped || att->attgenerated || strcmp(NameStr(att->attname), column->name) != 0 ||
+			att->atttypid != column->type || att->atttypmod != column->typmod || att->attcollation != column->collation)
+			return false;
+	}
+	return true;
+}
+
 Bulk *
 bulk_open(Relation target, const Shape *shape, MemoryContext context)
 {

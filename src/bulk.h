@@ -16,7 +16,10 @@
 
 typedef struct Bulk Bulk;
 
-/* for rows of the target, which stays open; 42501 without the right to INSERT */
+/* are the target's columns still those that the shape was made for? */
+extern bool bulk_fits(Relation target, const Shape *shape);
+
+/* for rows of the target, which fits and stays open; 42501 without the right to INSERT */
 extern Bulk *bulk_open(Relation target, const Shape *shape, MemoryContext context);
 
 /*

@@ -46,6 +46,8 @@ kind_obstacle(Relation target)
 		return "the target inherits from another table";
 	if (find_inheritance_children(RelationGetRelid(target), NoLock) != NIL)
 		return "other tables inherit from the target";
+	if (target->rd_rel->relhasrules)
+		return "the target has rules";
 	if (target->rd_rel->relam != HEAP_TABLE_AM_OID)
 		return "the target has another access method than heap";
 	return NULL;

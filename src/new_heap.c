@@ -68,6 +68,12 @@ new_heap_open(const Job *job, const Shape *shape, bool frozen, MemoryContext con
 	/* open to the end: so this session's own SQL cannot alter it on the way */
 	self->target = table_open(job->target, NEW_HEAP_LOCK);
 	require_unused(self);
+	if (!bulk_fits(self->target, shape))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("target %s was altered while the run began", job->target_name),
+				 errdetail("Its columns are not those that the run was planned for; pre_sql may have changed them."),
+				 errhint("Run the job again.")));
 	self->options = TABLE_INSERT_SKIP_FSM | (frozen ? TABLE_INSERT_FROZEN : 0);
 	self->bulk = bulk_open(self->target, shape, own);
 	return self;

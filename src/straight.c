@@ -17,6 +17,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_index.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -61,6 +62,8 @@ is_key_index(Relation index, AttrNumber key, const TypeCacheEntry *type, Oid col
 
 	return form->indisunique && index->rd_rel->relam == BTREE_AM_OID &&
 		form->indnkeyatts == 1 && form->indkey.values[0] == key &&
+		/* read from either end, it has the order of ORDER BY … DESC */
+		(index->rd_indoption[0] == 0 || index->rd_indoption[0] == (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) &&
 		RelationGetIndexPredicate(index) == NIL &&
 		index->rd_opfamily[0] == type->btree_opf && index->rd_indcollation[0] == collation;
 }
@@ -150,7 +153,8 @@ find_greatest(Straight *self)
 	{
 		MemoryContext old = MemoryContextSwitchTo(self->context);
 
-		self->greatest = datumCopy(value, self->type->typbyval, self->type->typlen);
+		self->greatest = self->type->typlen == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(value))
+			: datumCopy(value, self->type->typbyval, self->type->typlen);
 		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
@@ -166,9 +170,17 @@ begin(Straight *self)
 		self->is_off = true;
 		return;
 	}
+	self->target = table_open(self->job->target, RowExclusiveLock);
+	/* altered since the shape was made: between two batches, or by pre_sql */
+	if (!bulk_fits(self->target, self->shape))
+	{
+		table_close(self->target, NoLock);
+		self->target = NULL;
+		self->is_off = true;
+		return;
+	}
 	if (self->key >= 0)
 		find_greatest(self);
-	self->target = table_open(self->job->target, RowExclusiveLock);
 	self->bulk = bulk_open(self->target, self->shape, self->context);
 	bulk_into(self->bulk, self->target, 0);
 }
@@ -192,7 +204,9 @@ straight_put(Straight *self, Datum *values, bool *nulls)
 	{
 		if (self->nseen++ < STRAIGHT_FROM)
 			return false;
+		trouble_begin_like(&trouble, self->texts);
 		begin(self);
+		trouble_end(&trouble);
 		if (self->is_off)
 			return false;
 	}

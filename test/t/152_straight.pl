@@ -228,6 +228,14 @@ settle($source, 'items');
 $source->safe_psql('postgres', q{INSERT INTO items SELECT i, 'v' || i, 1 FROM generate_series(34001, 36000) i});
 is(run('app'), '2000|2000|0|0|0 straight', 'after that, rows are put in again');
 
+# a target that is altered after the run has looked at it: pre_sql makes columns anew, under other numbers
+as_loader($target, q{SELECT incload_alter_job('app', options => '{"pre_sql": "ALTER TABLE dw.app DROP v, DROP n, ADD n numeric(8,2), ADD v text"}')});
+settle($source, 'items');
+$source->safe_psql('postgres', q{INSERT INTO items SELECT i, 'v' || i, 1 FROM generate_series(36001, 38000) i});
+like(run('app'), qr/^2000\|2000\|0\|0\|0 /, 'columns that are made anew in between');
+is($target->safe_psql('postgres', q{SELECT count(*), count(v), min(n) FROM dw.app WHERE id > 36000}), '2000|2000|1.00', 'get what is theirs');
+as_loader($target, q{SELECT incload_alter_job('app', options => '{"pre_sql": null}')});
+
 # a source of the same database, through the executor
 as_loader($target, q{
 	CREATE TABLE dw.here (id int PRIMARY KEY, v text, updated_at timestamptz NOT NULL DEFAULT clock_timestamp());
