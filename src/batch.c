@@ -17,7 +17,6 @@
 #include "batch.h"
 #include "catalog.h"
 #include "compat.h"
-#include "deletes.h"
 #include "drift.h"
 #include "merge.h"
 #include "names.h"
@@ -434,55 +433,6 @@ settle_rejects(Run *run)
 	rejects_settle(run->job, run->shape, run->stage, run->rejects, run->is_full);
 }
 
-/* so many batches are told one by one; after them, a line stands for all since the last one, every few seconds */
-#define BATCHES_TOLD 10
-#define TOLD_EVERY_MS 5000
-
-/* "batch 3", or "batches 11 to 240" */
-static char *
-untold_batches(const Run *run)
-{
-	if (run->told_batches + 1 >= run->record->batches)
-		return psprintf("batch %d", run->record->batches);
-	return psprintf("batches %d to %d", run->told_batches + 1, run->record->batches);
-}
-
-void
-run_report_batch(Run *run, bool is_last)
-{
-	const RunRecord *record = run->record;
-	TimestampTz now = GetCurrentTimestamp();
-
-	/* a run inside the caller's transaction tells by its result alone */
-	if (!run->in_batches)
-		return;
-	if (record->rows_read == run->told_read && !run->is_full)
-	{
-		if (is_last && record->batches == 0)
-			ereport(NOTICE, (errmsg("%s: nothing new", run->job->name)));
-		return;
-	}
-	if (!is_last && record->batches > BATCHES_TOLD && !TimestampDifferenceExceeds(run->told_at, now, TOLD_EVERY_MS))
-		return;
-	ereport(NOTICE,
-			(errmsg("%s: %s: " INT64_FORMAT " rows read, " INT64_FORMAT " inserted, "
-					INT64_FORMAT " updated, " INT64_FORMAT " unchanged%s%s%s%s",
-					run->job->name, untold_batches(run), record->rows_read - run->told_read,
-					record->counts.inserted - run->told.inserted,
-					record->counts.updated - run->told.updated,
-					record->counts.unchanged - run->told.unchanged,
-					deletes_from_target(run->job)
-					? psprintf(", " INT64_FORMAT " deleted", record->counts.deleted - run->told.deleted) : "",
-					record->counts.rejected == run->told.rejected ? ""
-					: psprintf(", " INT64_FORMAT " rejected", record->counts.rejected - run->told.rejected),
-					record->watermark_to ? ", to " : "",
-					record->watermark_to ? record->watermark_to : "")));
-	run->told = record->counts;
-	run->told_read = record->rows_read;
-	run->told_batches = record->batches;
-	run->told_at = now;
-}
-
 /* another batch, in a transaction of its own: everything must be as it was left */
 static void
 resume(Run *run)
@@ -499,6 +449,49 @@ resume(Run *run)
 				 errmsg("the checkpoint of job \"%s\" was moved while it ran", run->job->name),
 				 errdetail("Another session has run it: the job's lock was given up by SQL of this run."),
 				 errhint("Run the job again.")));
+}
+
+/* the batch gets into the target */
+static void
+write_batch(Run *run)
+{
+	Trouble		trouble;
+
+	if (run->stage->straight)
+		run->record->counts.inserted += straight_end_batch(run->stage->straight);
+	if (run->stage->nrows > 0 || run->stage->nstraight > 0 || run->stage->nrejected > 0 || run->is_full)
+	{
+		trouble_begin_like(&trouble, &run->writing);
+		progress_phase(PHASE_WRITING);
+		apply_batch(run);
+		trouble_end(&trouble);
+		settle_rejects(run);
+		run->record->batches++;
+	}
+	else if (run->heap)
+		new_heap_abandon(run->heap);
+	run->heap = NULL;
+	if (run->retry)
+		retry_settle(run->retry, run->job, run->shape);
+	stage_end_batch(run->stage);
+}
+
+/* what is to be said and kept of a run whose last batch is done */
+static void
+finish(Run *run)
+{
+	const Job  *job = run->job;
+
+	if (run->retry == NULL)
+		advance_note(run);
+	rejects_report(run->rejects);
+	if (run->retry == NULL &&
+		(job->stored_target != job->target ||
+		 strcmp(job->stored_database, role_database_identity()) != 0))
+		catalog_note_relations(job);
+	peek_foretell(run);
+	run->record->status = "succeeded";
+	run->record->is_finished = true;
 }
 
 bool
@@ -534,23 +527,7 @@ run_batch(Run *run)
 	more = read_batch(run);
 	run->reading += GetCurrentTimestamp() - began;
 	trouble_end(&trouble);
-	if (run->stage->straight)
-		run->record->counts.inserted += straight_end_batch(run->stage->straight);
-	if (run->stage->nrows > 0 || run->stage->nstraight > 0 || run->stage->nrejected > 0 || run->is_full)
-	{
-		trouble_begin_like(&trouble, &run->writing);
-		progress_phase(PHASE_WRITING);
-		apply_batch(run);
-		trouble_end(&trouble);
-		settle_rejects(run);
-		run->record->batches++;
-	}
-	else if (run->heap)
-		new_heap_abandon(run->heap);
-	run->heap = NULL;
-	if (run->retry)
-		retry_settle(run->retry, job, run->shape);
-	stage_end_batch(run->stage);
+	write_batch(run);
 	progress_phase(PHASE_DELETING);
 	if (!more && run->piece == NULL && run->retry == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);
@@ -571,18 +548,7 @@ run_batch(Run *run)
 		advance_checkpoint(run, !more);
 	run->record->bytes_read = run->source->bytes_read;
 	if (!more)
-	{
-		if (run->retry == NULL)
-			advance_note(run);
-		rejects_report(run->rejects);
-		if (run->retry == NULL &&
-			(run->job->stored_target != run->job->target ||
-			 strcmp(run->job->stored_database, role_database_identity()) != 0))
-			catalog_note_relations(run->job);
-		peek_foretell(run);
-		run->record->status = "succeeded";
-		run->record->is_finished = true;
-	}
+		finish(run);
 	if (run->in_batches || !more)
 		history_write(run->record);
 	role_leave(&bracket);

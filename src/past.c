@@ -183,42 +183,41 @@ past_read(int64 job_id, TimestampTz from, TimestampTz at)
 	return past;
 }
 
-int
-past_state_at(const Past *past, TimestampTz at)
+/* how many of the elements, which begin with a time and are in its order, are not after that time */
+static int
+count_until(const void *elements, int n, Size size, TimestampTz at)
 {
 	int			low = 0;
-	int			high = past->nstates;
+	int			high = n;
 
 	while (low < high)
 	{
 		int			middle = low + (high - low) / 2;
 
-		if (past->states[middle].since <= at)
+		if (*(const TimestampTz *) ((const char *) elements + middle * size) <= at)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low - 1;
+	return low;
+}
+
+StaticAssertDecl(offsetof(State, since) == 0 && offsetof(Outcome, finished_at) == 0, "they begin with a time");
+
+int
+past_state_at(const Past *past, TimestampTz at)
+{
+	return count_until(past->states, past->nstates, sizeof(State), at) - 1;
 }
 
 int
 past_outcome_at(const Past *past, TimestampTz at)
 {
-	int			low = 0;
-	int			high = past->n;
+	int			last = count_until(past->outcomes, past->n, sizeof(Outcome), at);
 
-	while (low < high)
-	{
-		int			middle = low + (high - low) / 2;
-
-		if (past->outcomes[middle].finished_at <= at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	while (low > 0 && outcome_kind(&past->outcomes[--low]) != OUTCOME_SUCCEEDED)
+	while (last > 0 && outcome_kind(&past->outcomes[--last]) != OUTCOME_SUCCEEDED)
 		continue;
-	return low;
+	return last;
 }
 
 /* the same of incload.reconcile_store */

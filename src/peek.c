@@ -22,6 +22,13 @@
 /* microseconds that reading nothing may take, the round trip included */
 #define QUICK 100000
 
+/* is there one window that is read once, with nothing of the owner's before it that may change what is in it? */
+static bool
+may_peek(const Run *run)
+{
+	return !run->is_full && !run->piece && !run->retry && !run->job->options->pre_sql;
+}
+
 static char *
 question(const Run *run, const Window *window)
 {
@@ -37,9 +44,8 @@ peek_has_none(Run *run)
 
 	if (routine->foretold == NULL)
 		return false;
-	/* the job may have got a pre_sql since, which comes after the answer and before the rows */
-	answer = routine->foretold(run->source, run->is_full || run->piece || run->retry || run->window.is_empty ||
-							   run->job->options->pre_sql ? NULL : question(run, &run->window));
+	/* asked by another kind of run, or before the job has got a pre_sql, it is no answer */
+	answer = routine->foretold(run->source, may_peek(run) && !run->window.is_empty ? question(run, &run->window) : NULL);
 	if (answer == NULL || strcmp(answer->value[0][0], "f") != 0)
 		return false;
 	run->reading = GetCurrentTimestamp() - began;
@@ -52,11 +58,7 @@ peek_foretell(Run *run)
 	const SourceRoutine *routine = run->source->routine;
 	Window		next;
 
-	if (routine->foretell == NULL || run->is_full || run->piece || run->retry ||
-		run->record->rows_read > 0 || run->reading > QUICK)
-		return;
-	/* it may change what is there to be read */
-	if (run->job->options->pre_sql)
+	if (routine->foretell == NULL || !may_peek(run) || run->record->rows_read > 0 || run->reading > QUICK)
 		return;
 	/* the connection was given back, to read those */
 	if (run->job->options->deletes == DELETES_TOMBSTONE)

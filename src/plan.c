@@ -119,6 +119,15 @@ plan_key_order(const Shape *shape, const char *alias)
 	return buf.data;
 }
 
+char *
+plan_edge(const Job *job, const Shape *shape, bool is_last)
+{
+	const char *name = quote_identifier(shape->columns[shape->key[0]].name);
+
+	return psprintf("SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s%s LIMIT 1",
+					name, relation_qualified_name(job->target), name, name, is_last ? " DESC" : "");
+}
+
 /*
  * How many staged rows have a key between the target's first and last, counted
  * as far as "enough".
@@ -133,12 +142,10 @@ count_within(const Job *job, const Shape *shape, double enough, QueryEnvironment
 	const LoadColumn *column = &shape->columns[shape->key[0]];
 	const char *name = quote_identifier(column->name);
 	TypeCacheEntry *type = lookup_type_cache(column->type, TYPECACHE_LT_OPR | TYPECACHE_GT_OPR);
-	char	   *edge = psprintf("(SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s",
-								name, relation_qualified_name(job->target), name, name);
 	char	   *sql = psprintf("SELECT FROM " STAGE_NAME " AS s"
-							   " WHERE NOT s.%s %s %s LIMIT 1) AND NOT s.%s %s %s DESC LIMIT 1) LIMIT %.0f",
-							   name, operator_qualified_name(type->lt_opr), edge,
-							   name, operator_qualified_name(type->gt_opr), edge, enough);
+							   " WHERE NOT s.%s %s (%s) AND NOT s.%s %s (%s) LIMIT %.0f",
+							   name, operator_qualified_name(type->lt_opr), plan_edge(job, shape, false),
+							   name, operator_qualified_name(type->gt_opr), plan_edge(job, shape, true), enough);
 
 	return (double) execute_statement(sql, environment, NULL).processed;
 }

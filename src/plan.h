@@ -49,4 +49,7 @@ extern char *plan_reason(const ApplyPlan *plan);
 /* "k1, k2, …" to sort staged rows by; NULL where a type of the key has no order */
 extern char *plan_key_order(const Shape *shape, const char *alias);
 
+/* a query of the first or last value that the target has in the first column of the key */
+extern char *plan_edge(const Job *job, const Shape *shape, bool is_last);
+
 #endif							/* INCLOAD_PLAN_H */

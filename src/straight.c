@@ -30,7 +30,7 @@
 #include "catalog.h"
 #include "compat.h"
 #include "fill.h"
-#include "names.h"
+#include "plan.h"
 #include "straight.h"
 #include "trouble.h"
 
@@ -135,7 +135,6 @@ static void
 find_greatest(Straight *self)
 {
 	const LoadColumn *key = &self->shape->columns[self->key];
-	const char *name = quote_identifier(key->name);
 	MemoryContext context = CurrentMemoryContext;
 	bool		isnull = true;
 	Datum		value = (Datum) 0;
@@ -143,8 +142,7 @@ find_greatest(Straight *self)
 	self->type = lookup_type_cache(key->type, TYPECACHE_CMP_PROC_FINFO);
 	self->collation = key->collation;
 	SPI_connect();
-	if (SPI_execute(psprintf("SELECT t.%s FROM %s AS t WHERE t.%s IS NOT NULL ORDER BY t.%s DESC LIMIT 1", name,
-							 relation_qualified_name(self->job->target), name, name), false, 1) != SPI_OK_SELECT)
+	if (SPI_execute(plan_edge(self->job, self->shape, true), false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for the greatest key");
 	if (SPI_processed > 0)
 		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
