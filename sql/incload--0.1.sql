@@ -488,10 +488,13 @@ FROM (
                (SELECT count(*) FROM incload.reject_store r WHERE r.job_id = j.job_id) AS rejects,
                CASE WHEN j.enabled THEN m.next_at END AS next_reconcile
         FROM incload.job_store j
-        LEFT JOIN incload.reconcile_schedule_store m USING (job_id)
-        LEFT JOIN incload.checkpoint_store c USING (job_id)
-        LEFT JOIN incload.schedule_store a USING (job_id)
-        LEFT JOIN incload.slo_store g USING (job_id)
+        -- DISTINCT, though by a primary key, and LIMIT 1 tell the planner that a job has one row at most. By the foreign
+        -- keys alone a table that was never analyzed is taken to hold several rows a job, and with these multiplied
+        -- the cost of a handful of jobs is one at which JIT starts, for a second.
+        LEFT JOIN (SELECT DISTINCT ON (m.job_id) m.job_id, m.next_at FROM incload.reconcile_schedule_store m) m USING (job_id)
+        LEFT JOIN (SELECT DISTINCT ON (c.job_id) c.* FROM incload.checkpoint_store c) c USING (job_id)
+        LEFT JOIN (SELECT DISTINCT ON (a.job_id) a.* FROM incload.schedule_store a) a USING (job_id)
+        LEFT JOIN (SELECT DISTINCT ON (g.job_id) g.job_id, g.budget_left FROM incload.slo_store g) g USING (job_id)
         LEFT JOIN LATERAL (SELECT u.status, u.sqlstate, u.error, u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
                            WHERE u.job_id = j.job_id AND u.status <> 'skipped' AND u.kind IN ('incremental', 'full')
                            ORDER BY u.run_id DESC LIMIT 1) e ON true
@@ -500,7 +503,8 @@ FROM (
                            UNION ALL
                            (SELECT u.started_at, u.finished_at, u.lag, u.rows_read FROM incload.run_store u
                             WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                            ORDER BY u.run_id DESC LIMIT 1)) s ON true
+                            ORDER BY u.run_id DESC LIMIT 1)
+                           LIMIT 1) s ON true
         LEFT JOIN (SELECT (k.classid::bigint << 32) | k.objid::bigint AS job_id, min(k.pid) AS pid
                    FROM pg_catalog.pg_locks k
                    WHERE k.locktype = 'advisory' AND k.objsubid = 73 AND k.granted
@@ -537,7 +541,7 @@ COMMENT ON COLUMN incload.status.guarantee IS 'exact: the settled horizon was se
  * altered since, they are computed for whoever looks.
  */
 CREATE FUNCTION incload.slo_of(job_id bigint, at timestamptz)
-RETURNS SETOF incload.slo_figures LANGUAGE C STABLE STRICT PARALLEL UNSAFE
+RETURNS SETOF incload.slo_figures LANGUAGE C STABLE STRICT PARALLEL UNSAFE ROWS 3
 AS 'MODULE_PATHNAME', 'incload_slo_of';
 COMMENT ON FUNCTION incload.slo_of(bigint, timestamptz) IS 'incload: what a job has achieved as of a time; read it through incload.slo';
 
@@ -738,9 +742,10 @@ WITH locked AS MATERIALIZED (
     FROM incload.job_store j
     LEFT JOIN tally t USING (job_id)
     LEFT JOIN (SELECT r.job_id, count(*) AS n FROM incload.reject_store r GROUP BY r.job_id) r USING (job_id)
-    LEFT JOIN incload.checkpoint_store c USING (job_id)
-    LEFT JOIN incload.schedule_store a USING (job_id)
-    LEFT JOIN incload.slo_store g USING (job_id)
+    -- DISTINCT and LIMIT as in incload.status
+    LEFT JOIN (SELECT DISTINCT ON (c.job_id) c.job_id, c.bound, c.bound_type, c.held_back_by FROM incload.checkpoint_store c) c USING (job_id)
+    LEFT JOIN (SELECT DISTINCT ON (a.job_id) a.job_id, a.next_run_at, a.failures FROM incload.schedule_store a) a USING (job_id)
+    LEFT JOIN (SELECT DISTINCT ON (g.job_id) g.job_id, g.budget_left FROM incload.slo_store g) g USING (job_id)
     LEFT JOIN LATERAL (SELECT u.status, u.rows_read, u.started_at, u.finished_at, u.lag FROM incload.run_store u
                        WHERE u.job_id = j.job_id AND u.status NOT IN ('running', 'skipped') AND u.kind IN ('incremental', 'full')
                        ORDER BY u.run_id DESC LIMIT 1) e ON true
@@ -749,7 +754,8 @@ WITH locked AS MATERIALIZED (
                        UNION ALL
                        (SELECT u.started_at, u.finished_at, u.lag FROM incload.run_store u
                         WHERE e.status <> 'succeeded' AND u.job_id = j.job_id AND u.status = 'succeeded' AND u.kind IN ('incremental', 'full')
-                        ORDER BY u.run_id DESC LIMIT 1)) s ON true
+                        ORDER BY u.run_id DESC LIMIT 1)
+                       LIMIT 1) s ON true
     LEFT JOIN LATERAL (SELECT v.code, v.at FROM incload.event_store v
                        WHERE v.job_id = j.job_id AND v.severity = 'page'
                        ORDER BY v.event_id DESC LIMIT 1) p ON true

@@ -134,6 +134,7 @@ $target->safe_psql('postgres', q{
 my $plan = $target->safe_psql('postgres', 'EXPLAIN SELECT * FROM incload.metrics');
 unlike($plan, qr/Seq Scan on run_store|Seq Scan on event_store|Seq Scan on reconcile_store/, 'no history is read from end to end');
 like($plan, qr/run_store_success_idx/, 'the last success is looked up');
+cmp_ok($plan =~ /^\w.*?\(cost=[\d.]+\.\.([\d.]+)/ && $1, '<', 50000, 'JIT has no cause to start: it would take longer than all the rest');
 like($target->safe_psql('postgres', q{EXPLAIN (ANALYZE, COSTS off, TIMING off) SELECT * FROM incload.metrics WHERE name = 'incload_scheduler_up'}),
 	qr/run_store_success_idx on run_store \w+ \(never executed\)/, 'one metric costs what it takes');
 is($target->safe_psql('postgres', q{SELECT sum(value) FROM incload.metrics WHERE name = 'incload_runs_total' AND labels->>'job' ^@ 'many '}), '20000', 'each was counted');
@@ -232,6 +233,7 @@ push @quiet, grep { $help =~ /\Q$_\E(?=\s)/ } qw(--disable-default-metrics --dis
 start_program('exporter', { DATA_SOURCE_NAME => "host=$host port=$port user=monitor dbname=postgres sslmode=disable" },
 	'prometheus-postgres-exporter', "--web.listen-address=127.0.0.1:$exporter_port", @quiet, '--extend.query-path=monitoring/postgres_exporter.yml');
 (my $config = slurp_file('monitoring/prometheus.yml')) =~ s/127\.0\.0\.1:9187/127.0.0.1:$exporter_port/;
+$config =~ s/(scrape_interval: )30s/${1}4s/;
 $config =~ s/30s/1s/g;
 $config =~ s/^alerting:.*//ms;
 append_to_file("$dir/prometheus.yml", $config);
