@@ -16,6 +16,9 @@ record() { (IFS=$'\t' && say "$row" "$*") >>"$scratch/samples.tsv"; }
 
 wal_position() { on_target -At -c 'SELECT pg_current_wal_insert_lsn() - '"'0/0'::pg_lsn"; }
 
+# the last checkpoint's, above which a page's first change writes all of it
+redo_position() { on_target -At -c 'SELECT redo_lsn FROM pg_control_checkpoint()'; }
+
 # sample SIDE ROUND COMMAND…: run it, and note its wall-clock time, the WAL that
 # the target wrote meanwhile and the last line it printed.
 sample() {

@@ -135,15 +135,17 @@ read_again() {
 }
 run_unchanged() { run_job; }
 
-# The same rows change in a table of 4 times and in one of a fifth of the rows.
+# The same rows change in a table of 4 times and in one of a fifth of the rows. There
+# is no twin, which nothing is compared with here, and no checkpoint between the two.
 row_delta_4x() {
 	leave_place
-	make_place large base $((rows * 4))
-	fill_targets
-	large_next=$next_row
 	make_place little base $((rows / 5))
-	fill_targets
 	little_next=$next_row
+	make_place large base $((rows * 4))
+	large_next=$next_row
+	empty_targets
+	fill ours '0 seconds'
+	to_little && fill ours '0 seconds'
 	describe "$row" 1.5 ratio "the same delta, $((rows / 100)) changed, $((rows / 1000)) new, into $((rows * 4)) rows" "incload into $((rows / 5)) rows"
 	compare change_both nothing run_large run_little
 	to_large && leave_place

@@ -85,14 +85,22 @@ empty_targets() {
 	on_target -c CHECKPOINT
 }
 
-# fill_targets: both hold what the source has, the job is at its end, and no page
-# of theirs has to go to WAL as a whole, since all were written after a checkpoint.
+# fill_targets [LOOKBACK]: both hold what the source has, the job is at its end, and no
+# page of theirs has to go to WAL as a whole, since all were written after a checkpoint.
 fill_targets() {
 	empty_targets
-	pipe "$table" "theirs.$table"
-	pipe "$table" "ours.$table"
+	fill 'theirs ours' "${1:-0 seconds}"
+}
+# fill SCHEMAS LOOKBACK
+fill() {
+	local schema checkpoint
+	checkpoint=$(redo_position)
+	for schema in $1; do
+		pipe "$table" "$schema.$table"
+	done
 	on_target -c "VACUUM (ANALYZE) ours.$table, theirs.$table"
-	new_job "{\"lookback\": \"${1:-0 seconds}\", \"start_at\": \"$(on_source -At -c 'SELECT clock_timestamp()')\"}"
+	[[ $(redo_position) == "$checkpoint" ]] || die "$row: a checkpoint came while the tables were filled: raise max_wal_size"
+	new_job "{\"lookback\": \"$2\", \"start_at\": \"$(on_source -At -c 'SELECT clock_timestamp()')\"}"
 	run_job >/dev/null
 }
 

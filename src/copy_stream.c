@@ -275,10 +275,29 @@ read_with_rejects(CopyStream *self, Stage *stage, Datum *values, bool *nulls, bo
 	return work.state;
 }
 
+/*
+ * The next row as COPY's parser has it. Only the parser says "COPY, line N" in
+ * errors, and takes binary text to be in the client's encoding, while what comes
+ * is in the database's: what the target does with the row has neither.
+ */
+static bool
+parse_row(CopyStream *self, Datum *values, bool *nulls)
+{
+	ErrorContextCallback callback = {.callback = CopyFromErrorCallback,.arg = self->copy,.previous = error_context_stack};
+	int			encoding = pg_get_client_encoding();
+	bool		found;
+
+	error_context_stack = &callback;
+	SetClientEncoding(GetDatabaseEncoding());
+	found = NextCopyFrom(self->copy, NULL, values, nulls);
+	SetClientEncoding(encoding);
+	error_context_stack = callback.previous;
+	return found;
+}
+
 StreamState
 copy_stream_read(CopyStream *self, Stage *stage, Datum *values, bool *nulls, bool only_arrived)
 {
-	ErrorContextCallback callback;
 	CopyStream *outer = reading;
 	int			encoding = pg_get_client_encoding();
 	volatile StreamState state = STREAM_DRY;
@@ -292,16 +311,10 @@ copy_stream_read(CopyStream *self, Stage *stage, Datum *values, bool *nulls, boo
 		reading = self;
 		if (self->copy == NULL)
 			begin(self);
-		callback.callback = CopyFromErrorCallback;
-		callback.arg = self->copy;
-		callback.previous = error_context_stack;
-		error_context_stack = &callback;
-		/* binary text is taken to be in the client's encoding; what comes is in the database's */
-		SetClientEncoding(GetDatabaseEncoding());
 		do
 		{
 			MemoryContextReset(self->row_context);
-			if (!NextCopyFrom(self->copy, NULL, values, nulls))
+			if (!parse_row(self, values, nulls))
 			{
 				self->exhausted = true;
 				state = STREAM_ENDED;
@@ -321,9 +334,6 @@ copy_stream_read(CopyStream *self, Stage *stage, Datum *values, bool *nulls, boo
 		SetClientEncoding(encoding);
 	}
 	PG_END_TRY();
-
-	/* PG_TRY has put back what was there, after an error, and this does without one */
-	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(old);
 	return state;
 }
