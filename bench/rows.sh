@@ -5,7 +5,7 @@
 
 # The rows in their order; those of one place stand together.
 all_rows=(first-load first-load-slow stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-5 delta-10
-	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x reconcile memory)
+	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x reconcile memory memory-8mb)
 shapes=(narrow wide megabyte composite uuid ten_indexes partitioned triggers)
 shape_rows=(first-load new-rows delta-1 delta-10 unchanged)
 peers=(pg_dump logical_replication dlt ingestr sling mimeo)
@@ -254,10 +254,18 @@ to_near() {
 
 ### memory
 
-row_memory() {
+row_memory() { memory ''; }
+# What is not the building of indexes, which takes all of maintenance_work_mem where there are enough rows.
+row_memory_8mb() {
+	use_place large base $((rows * 4))
+	on_target -c "ALTER ROLE loader SET maintenance_work_mem = '8MB'"
+	memory ', maintenance_work_mem = 8MB'
+	on_target -c "ALTER ROLE loader RESET maintenance_work_mem"
+}
+memory() {
 	local round side
 	use_place large base $((rows * 4))
-	describe "$row" 32 difference "peak of a first load of $((rows * 4)) rows, MB" "of $((rows / 25)) rows"
+	describe "$row" 32 difference "peak of a first load of $((rows * 4)) rows, MB$1" "of $((rows / 25)) rows"
 	for ((round = 1; round <= rounds; round++)); do
 		for side in $(in_turn "$round"); do
 			empty_targets
