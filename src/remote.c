@@ -324,7 +324,7 @@ settings_for(Remote *remote)
 
 #define SET(name, value) "pg_catalog.set_config('" name "', " value ", false)"
 	sql = psprintf("SELECT " SET("search_path", "'pg_catalog'") ", " SET("timezone", "$4") ", "
-					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
+					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", " SET("lc_monetary", "'C'") ", "
 					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
 					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
 					SET("default_transaction_read_only", "'on'") ", "
