@@ -137,54 +137,36 @@ take(Reader *r, const char *word, int length)
 static bool
 take_control(Reader *r, char *c)
 {
-	int			value;
+	static const char digits[] = "0123456789abcdef";
+	const char *digit;
 
 	if (r->end - r->at < 4 || r->at[0] != '0' || r->at[1] != '0' || (r->at[2] != '0' && r->at[2] != '1'))
 		return false;
-	if (r->at[3] >= '0' && r->at[3] <= '9')
-		value = r->at[3] - '0';
-	else if (r->at[3] >= 'a' && r->at[3] <= 'f')
-		value = r->at[3] - 'a' + 10;
-	else
+	digit = memchr(digits, r->at[3], 16);
+	if (digit == NULL)
 		return false;
-	value += (r->at[2] - '0') * 16;
+	*c = (r->at[2] - '0') * 16 + (digit - digits);
 	r->at += 4;
-	*c = (char) value;
-	return value != 0;
+	return *c != '\0';
 }
 
 static bool
 take_escape(Reader *r, char *c)
 {
+	static const char letters[] = "\"\\bfnrt";
+	static const char characters[] = "\"\\\b\f\n\r\t";
+	const char *letter;
+
 	if (r->end - r->at < 2)
 		return false;
 	r->at += 2;
-	switch (r->at[-1])
-	{
-		case '"':
-		case '\\':
-			*c = r->at[-1];
-			return true;
-		case 'b':
-			*c = '\b';
-			return true;
-		case 'f':
-			*c = '\f';
-			return true;
-		case 'n':
-			*c = '\n';
-			return true;
-		case 'r':
-			*c = '\r';
-			return true;
-		case 't':
-			*c = '\t';
-			return true;
-		case 'u':
-			return take_control(r, c);
-		default:
-			return false;
-	}
+	if (r->at[-1] == 'u')
+		return take_control(r, c);
+	letter = memchr(letters, r->at[-1], strlen(letters));
+	if (letter == NULL)
+		return false;
+	*c = characters[letter - letters];
+	return true;
 }
 
 /*
