@@ -314,9 +314,7 @@ read_array(Reader *r)
 		return false;
 	while (!take(r, "]", 1))
 	{
-		if (count > 0 && !take(r, ", ", 2))
-			return false;
-		if (!read_value(r))
+		if ((count > 0 && !take(r, ", ", 2)) || !read_value(r))
 			return false;
 		count++;
 	}
@@ -346,9 +344,7 @@ read_object(Reader *r)
 	{
 		int			key = r->ntokens;
 
-		if (count > 0 && !take(r, ", ", 2))
-			return false;
-		if (!read_string(r))
+		if ((count > 0 && !take(r, ", ", 2)) || !read_string(r))
 			return false;
 		if (count > 0 && !in_order(&r->tokens[last], &r->tokens[key]))
 			return false;
@@ -561,11 +557,10 @@ read_all(const char *text, int length)
 
 	r.at = text;
 	r.end = text + length;
-	r.depth = 0;
+	r.depth = r.ntokens = 0;
 	r.size = 0;
 	r.decoded = NULL;
 	r.tokens = r.at_hand;
-	r.ntokens = 0;
 	r.room = TOKENS_AT_HAND;
 	if (read_value(&r) && r.at == r.end)
 		result = write_all(&r);
