@@ -10,7 +10,6 @@
 
 #include "catalog/pg_type.h"
 #include "commands/copyfrom_internal.h"
-#include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
