@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "copy_stream.h"
+#include "jsonb_wire.h"
 #include "progress.h"
 #include "reject.h"
 #include "text_row.h"
@@ -165,6 +166,7 @@ begin(CopyStream *self)
 						 makeDefElem("encoding",
 									 (Node *) makeString((char *) GetDatabaseEncodingName()), -1));
 	self->copy = BeginCopyFrom(NULL, &self->relation, NULL, NULL, false, receive, NIL, options);
+	jsonb_wire_install(self->copy, self->shape->desc);
 	MemoryContextSwitchTo(old);
 }
 
