@@ -204,6 +204,7 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 	PGconn	   *pg = remote->connection->pg;
 	PGresult   *result;
 	int			length;
+	bool		is_dry = false;
 
 	remote_forget_results(remote);
 	if (!copy_has_begun(remote, wait))
@@ -212,9 +213,12 @@ remote_copy_next(Remote *remote, const char **data, bool wait)
 	{
 		if (!wait)
 			return 0;
-		(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
+		/* mostly more has come meanwhile, and to wait costs several system calls */
+		if (is_dry)
+			(void) connection_wait(pg, WL_SOCKET_READABLE, -1);
 		if (!PQconsumeInput(pg))
 			remote_report_lost(remote, remote->copy_sql);
+		is_dry = true;
 	}
 	if (length > 0)
 	{
