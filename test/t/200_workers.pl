@@ -107,6 +107,23 @@ $target->start;
 comes_to("SELECT status, sqlstate, error FROM incload.run WHERE run_id = $run_id", 'failed|57P01|the session or the server ended during the run',
 	'is on record as failed once the server is back');
 
+# likewise, but somebody has the job for himself when the server is back: nobody runs it later, whose run would close that one
+$target->append_conf('postgresql.conf', "incload.databases = ''");
+$run_id = as_loader($target, q{SELECT incload_start('long')});
+comes_to(q{SELECT state FROM incload.status WHERE job = 'long'}, 'running', 'another run');
+$target->stop('immediate');
+$target->start;
+my $altering = $target->background_psql('postgres');
+$altering->query_safe(q{SET ROLE loader; BEGIN; SELECT incload_alter_job('long', options => '{"batch_rows": 10}')});
+$target->append_conf('postgresql.conf', "incload.databases = '*'");
+$target->reload;
+goes_on('its job is being altered when the scheduler comes');
+is(as_loader($target, "SELECT status FROM incload.run WHERE run_id = $run_id"), 'running', 'so it waits');
+$altering->query_safe('ROLLBACK');
+$altering->quit;
+comes_to("SELECT status, sqlstate, error FROM incload.run WHERE run_id = $run_id", 'failed|57P01|the session or the server ended during the run',
+	'and is on record as failed after that');
+
 # nothing is open between two looks
 as_loader($target, q{SELECT incload_alter_job('items', schedule => '1 hour'), incload_drop_job('long')});
 comes_to(q{SELECT next_run > now() + interval '10 s' FROM incload.status WHERE job = 'items'}, 't', 'nothing is due');
