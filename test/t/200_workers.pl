@@ -266,6 +266,22 @@ comes_to('SELECT count(*) FROM incload.worker', '0', 'and nobody is left', $stan
 is($standby->safe_psql('postgres', 'SELECT incload_worker_start()'), 't', 'started again');
 goes_on('jobs run', $standby);
 
+# one that cannot come back, and whose database is dropped meanwhile, stays away
+$standby->safe_psql('postgres', 'ALTER SYSTEM SET log_min_messages = debug1');
+$standby->reload;
+$standby->safe_psql('postgres', 'CREATE DATABASE brief');
+$standby->safe_psql('brief', 'CREATE EXTENSION incload');
+is($standby->safe_psql('brief', 'SELECT incload_worker_start()'), 't', 'a scheduler');
+$standby->safe_psql('postgres', 'ALTER DATABASE brief ALLOW_CONNECTIONS false');
+my $offset = -s $standby->logfile;
+crash_backend($standby);
+ok(wait_for(60, sub { slurp_file($standby->logfile, $offset) =~ /FATAL:  database "brief" is not currently accepting connections/ }), 'which tries to come back after a crash');
+goes_on('another one does', $standby);
+unlike(slurp_file($standby->logfile, $offset), qr/unregistering background worker "incload scheduler"/, 'each is the postmaster\'s to start');
+$standby->safe_psql('postgres', 'DROP DATABASE brief');
+ok(wait_for(60, sub { slurp_file($standby->logfile, $offset) =~ /unregistering background worker "incload scheduler"/ }), 'until the database is not there any more');
+goes_on('the other goes on', $standby);
+
 $standby->stop;
 $source->stop;
 done_testing();
