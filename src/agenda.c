@@ -378,13 +378,25 @@ close_dead_run(void *row)
 bool
 agenda_settle_dead(void)
 {
-	TextRows   *rows = history_dead_runs();
+	static int64 newest = -1;	/* that there was at the first call: what comes later is not the server's end */
+	int			nheld = 0;
 	int			nlocked = 0;
+	TextRows   *rows;
 
+	if (newest < 0)
+		newest = history_newest_run();
+	rows = history_dead_runs(newest);
 	for (int r = 0; r < rows->nrows && nlocked < AGENDA_MOST_LOCKED; r++)
 	{
-		ErrorData  *error = attempt(settle_dead_run, rows->value[r]);
+		ErrorData  *error;
 
+		/* such as by whoever alters it */
+		if (rows->value[r][4][0] == 't')
+		{
+			nheld++;
+			continue;
+		}
+		error = attempt(settle_dead_run, rows->value[r]);
 		/* such as a schedule that cannot be read: whoever is to start the job sees to that */
 		if (error && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
 		{
@@ -393,5 +405,5 @@ agenda_settle_dead(void)
 		}
 		nlocked += error && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
 	}
-	return nlocked == 0;
+	return nlocked == 0 && nheld == 0;
 }

@@ -85,8 +85,8 @@ extern void agenda_settle(const Job *job, RunEnd end, TimestampTz started_at, co
 
 /*
  * Runs that were under way when the server ended: their records are closed, and what was run by
- * its schedule is settled. False where somebody has a job's rows locked: that job's are left for
- * another call.
+ * its schedule is settled. False where somebody has a job's rows locked, or the job for himself: that
+ * job's are left for another call.
  */
 extern bool agenda_settle_dead(void);
 

@@ -34,6 +34,7 @@
 #include "compat.h"
 #include "database_hook.h"
 #include "incload.h"
+#include "launcher.h"
 #include "marks.h"
 #include "scheduler.h"
 #include "slots.h"
@@ -204,6 +205,17 @@ note_news(Node *statement)
 		has_created = true;
 }
 
+/*
+ * Nobody knows what a prepared transaction has done, be it another session's or from before a
+ * restart. So where there should be a scheduler and is none, it is news that the extension is there.
+ */
+static void
+look_at_prepared(void)
+{
+	if (!slots_has(SLOT_SCHEDULER, MyDatabaseId) && !marks_is_stopped(MyDatabaseId))
+		has_created = OidIsValid(get_extension_oid("incload", true)) && launcher_wants_mine();
+}
+
 /* has all of incload's workers leave a database */
 static void
 clear_database(Oid database)
@@ -226,6 +238,9 @@ incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 {
 	Node	   *statement = pstmt->utilityStmt;
 	Oid			database = IsTransactionState() ? wanted_database(statement) : InvalidOid;
+	/* asked now, as the statement may not be there any more when it is over */
+	bool		is_prepared = IsA(statement, TransactionStmt) &&
+		castNode(TransactionStmt, statement)->kind == TRANS_STMT_COMMIT_PREPARED;
 
 	note_news(statement);
 	if (OidIsValid(database) && !OidIsValid(held.database) && slots_hold(database, &held.by_hand))
@@ -239,6 +254,8 @@ incload_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, environment, dest,
 								completion);
+	if (has_launcher && is_prepared)
+		look_at_prepared();
 }
 
 void

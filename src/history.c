@@ -288,18 +288,29 @@ history_close_dead(const Job *job, int64 run_id)
 	catalog_query(CLOSE_DEAD " AND job_id = $1::bigint AND run_id <> $2::bigint", 2, params);
 }
 
-/* objsubid 73: the advisory lock that a run holds, see run.c */
-#define IS_DEAD \
-	"u.status = 'running' AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory'" \
+/* objsubid 73: the advisory lock that a run holds, and whoever alters the job; see run.c */
+#define JOB_LOCKS \
+	"SELECT FROM pg_locks l WHERE l.locktype = 'advisory'" \
 	"  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())" \
 	"  AND l.objsubid = 73 AND l.classid = (u.job_id >> 32)::oid" \
-	"  AND l.objid = (u.job_id & 4294967295)::oid)"
+	"  AND l.objid = (u.job_id & 4294967295)::oid"
+
+#define IS_DEAD "u.status = 'running' AND NOT EXISTS (" JOB_LOCKS ")"
+
+int64
+history_newest_run(void)
+{
+	return strtoll(catalog_query_once("SELECT coalesce(max(run_id), 0) FROM incload.run_store", 0, NULL)->value[0][0], NULL, 10);
+}
 
 TextRows *
-history_dead_runs(void)
+history_dead_runs(int64 newest)
 {
-	return catalog_query_once("SELECT u.run_id, u.job_id, u.trigger = 'schedule', u.started_at"
-							  " FROM incload.run_store u WHERE " IS_DEAD " ORDER BY u.run_id", 0, NULL);
+	const char *params[1] = {catalog_number(newest)};
+
+	return catalog_query_once("SELECT u.run_id, u.job_id, u.trigger = 'schedule', u.started_at, EXISTS (" JOB_LOCKS ")"
+							  " FROM incload.run_store u WHERE u.status = 'running' AND u.run_id <= $1::bigint"
+							  " AND NOT EXISTS (" JOB_LOCKS " AND l.pid = u.pid) ORDER BY u.run_id", 1, params);
 }
 
 bool

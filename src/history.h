@@ -100,13 +100,16 @@ extern void history_write_lost(const Job *job, int attempt);
 /* runs of this job, but for this one, that are on record as running have died: nobody holds its lock */
 extern void history_close_dead(const Job *job, int64 run_id);
 
-/*
- * Such runs of all jobs, when a scheduler begins: whose lock nobody holds. Rows of run_id,
- * job_id, whether it was run by its schedule, and started_at.
- */
-extern TextRows *history_dead_runs(void);
+/* the highest run_id; 0 without any */
+extern int64 history_newest_run(void);
 
-/* closes one of them; false where it is over, or the job runs again */
+/*
+ * Such runs of all jobs, up to a run_id: whose process does not hold the job's lock. Rows of run_id,
+ * job_id, whether it was run by its schedule, started_at, and whether somebody else holds it.
+ */
+extern TextRows *history_dead_runs(int64 newest);
+
+/* closes one of them; false where it is over, or somebody holds the job's lock */
 extern bool history_close_dead_run(int64 run_id);
 
 /* takes at most "limit" runs and events out that are older than that, but for what a job's status needs; how many */

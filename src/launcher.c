@@ -27,6 +27,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
@@ -106,6 +107,21 @@ is_listed(List *names, const FormData_pg_database *database)
 			(strcmp(lfirst(lc), "*") == 0 && !database->datistemplate))
 			return true;
 	return false;
+}
+
+bool
+launcher_wants_mine(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	List	   *names;
+	bool		is_wanted;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	(void) SplitGUCList(pstrdup(incload_databases), ',', &names);
+	is_wanted = is_listed(names, (Form_pg_database) GETSTRUCT(tuple));
+	ReleaseSysCache(tuple);
+	return is_wanted;
 }
 
 /* takes a name out, and leaves the asterisk; a name that was a database's twice is none that is missing */

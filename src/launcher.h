@@ -8,4 +8,7 @@
 /* from _PG_init, where the library is preloaded */
 extern void launcher_register(void);
 
+/* does incload.databases mean this session's database? Asked in a transaction. */
+extern bool launcher_wants_mine(void);
+
 #endif							/* INCLOAD_LAUNCHER_H */

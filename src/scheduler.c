@@ -9,13 +9,18 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "access/xact.h"
+#include "catalog/pg_tablespace_d.h"
 #include "commands/extension.h"
+#include "common/relpath.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
@@ -151,6 +156,28 @@ leave(SlotEnd end)
 }
 
 /*
+ * Is the database still there? Asked before there is a connection that could look it up: each has a
+ * folder in the tablespace that is its default.
+ */
+static bool
+has_folder(Oid database)
+{
+	DIR		   *tablespaces;
+	struct dirent *entry;
+	bool		is_there = access(GetDatabasePath(database, DEFAULTTABLESPACE_OID), F_OK) == 0;
+
+	tablespaces = AllocateDir("pg_tblspc");
+	while (!is_there && (entry = ReadDir(tablespaces, "pg_tblspc")) != NULL)
+	{
+		Oid			tablespace = strtoul(entry->d_name, NULL, 10);
+
+		is_there = OidIsValid(tablespace) && access(GetDatabasePath(database, tablespace), F_OK) == 0;
+	}
+	FreeDir(tablespaces);
+	return is_there;
+}
+
+/*
  * Whoever comes back after an error, or a crash of the server, has no slot any more: another
  * one has to be had. Where the launcher was quicker, there is nothing to do; where the database
  * is somebody's for himself, the postmaster starts it once more a second later.
@@ -174,6 +201,9 @@ incload_scheduler_main(Datum arg)
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	/* code 0: the postmaster need not start it again */
+	if (OidIsValid(DatumGetObjectId(arg)) && !has_folder(DatumGetObjectId(arg)))
+		proc_exit(0);
 	claim_slot(DatumGetObjectId(arg));
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(slot_mine().database, InvalidOid, 0);

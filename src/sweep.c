@@ -133,6 +133,7 @@ static void
 sweep(MemoryContext context)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	MemoryContext job_context;
 	TextRows   *rows;
 	instr_time	began;
 	instr_time	took;
@@ -141,6 +142,9 @@ sweep(MemoryContext context)
 	unattended_begin();
 	MemoryContextSwitchTo(context);
 	rows = refresh(now);
+	/* a job's whole history is read: all of them together need not fit the memory */
+	job_context = AllocSetContextCreate(context, "incload sweep of a job", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(job_context);
 	for (int r = 0; r < rows->nrows; r++)
 	{
 		char	  **v = rows->value[r];
@@ -149,6 +153,7 @@ sweep(MemoryContext context)
 
 		follow_budget(job_id, v[2], atoi(v[3]), v[4]);
 		follow_volume(job_id, before - COMMITTED_WITHIN_MS * INT64CONST(1000), now);
+		MemoryContextReset(job_context);
 	}
 	unattended_commit();
 	INSTR_TIME_SET_CURRENT(took);

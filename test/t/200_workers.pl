@@ -107,6 +107,23 @@ $target->start;
 comes_to("SELECT status, sqlstate, error FROM incload.run WHERE run_id = $run_id", 'failed|57P01|the session or the server ended during the run',
 	'is on record as failed once the server is back');
 
+# likewise, but somebody has the job for himself when the server is back: nobody runs it later, whose run would close that one
+$target->append_conf('postgresql.conf', "incload.databases = ''");
+$run_id = as_loader($target, q{SELECT incload_start('long')});
+comes_to(q{SELECT state FROM incload.status WHERE job = 'long'}, 'running', 'another run');
+$target->stop('immediate');
+$target->start;
+my $altering = $target->background_psql('postgres');
+$altering->query_safe(q{SET ROLE loader; BEGIN; SELECT incload_alter_job('long', options => '{"batch_rows": 10}')});
+$target->append_conf('postgresql.conf', "incload.databases = '*'");
+$target->reload;
+goes_on('its job is being altered when the scheduler comes');
+is(as_loader($target, "SELECT status FROM incload.run WHERE run_id = $run_id"), 'running', 'so it waits');
+$altering->query_safe('ROLLBACK');
+$altering->quit;
+comes_to("SELECT status, sqlstate, error FROM incload.run WHERE run_id = $run_id", 'failed|57P01|the session or the server ended during the run',
+	'and is on record as failed after that');
+
 # nothing is open between two looks
 as_loader($target, q{SELECT incload_alter_job('items', schedule => '1 hour'), incload_drop_job('long')});
 comes_to(q{SELECT next_run > now() + interval '10 s' FROM incload.status WHERE job = 'items'}, 't', 'nothing is due');
@@ -248,6 +265,22 @@ $standby->safe_psql('elsewhere', 'DROP DATABASE copied');
 comes_to('SELECT count(*) FROM incload.worker', '0', 'and nobody is left', $standby);
 is($standby->safe_psql('postgres', 'SELECT incload_worker_start()'), 't', 'started again');
 goes_on('jobs run', $standby);
+
+# one that cannot come back, and whose database is dropped meanwhile, stays away
+$standby->safe_psql('postgres', 'ALTER SYSTEM SET log_min_messages = debug1');
+$standby->reload;
+$standby->safe_psql('postgres', 'CREATE DATABASE brief');
+$standby->safe_psql('brief', 'CREATE EXTENSION incload');
+is($standby->safe_psql('brief', 'SELECT incload_worker_start()'), 't', 'a scheduler');
+$standby->safe_psql('postgres', 'ALTER DATABASE brief ALLOW_CONNECTIONS false');
+my $offset = -s $standby->logfile;
+crash_backend($standby);
+ok(wait_for(60, sub { slurp_file($standby->logfile, $offset) =~ /FATAL:  database "brief" is not currently accepting connections/ }), 'which tries to come back after a crash');
+goes_on('another one does', $standby);
+unlike(slurp_file($standby->logfile, $offset), qr/unregistering background worker "incload scheduler"/, 'each is the postmaster\'s to start');
+$standby->safe_psql('postgres', 'DROP DATABASE brief');
+ok(wait_for(60, sub { slurp_file($standby->logfile, $offset) =~ /unregistering background worker "incload scheduler"/ }), 'until the database is not there any more');
+goes_on('the other goes on', $standby);
 
 $standby->stop;
 $source->stop;

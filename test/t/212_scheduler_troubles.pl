@@ -10,7 +10,7 @@ use Test::More;
 use IncloadTest;
 
 my ($source, $target) = two_nodes(target =>
-	"shared_preload_libraries = 'incload'\nincload.naptime = '50ms'\nmax_worker_processes = 16\ndefault_transaction_isolation = 'serializable'\n");
+	"shared_preload_libraries = 'incload'\nincload.naptime = '50ms'\nmax_worker_processes = 16\nmax_prepared_transactions = 2\ndefault_transaction_isolation = 'serializable'\n");
 
 sub runs { return as_loader($target, qq{SELECT count(*) FROM incload.run WHERE job = '$_[0]' AND status <> 'running'}); }
 
@@ -127,5 +127,15 @@ $target->safe_psql('fresh', 'CREATE EXTENSION incload');
 ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler' AND database = 'fresh'}) eq '1' }),
 	'created there, the extension has a scheduler');
 cmp_ok(starts(), '<=', 2, 'and nobody has looked at the others again');
+
+# whoever commits a prepared transaction does not know what was done in it
+$offset = -s $target->logfile;
+$target->safe_psql('bare1', "BEGIN; CREATE TABLE t (); PREPARE TRANSACTION 'table'");
+$target->safe_psql('bare1', "COMMIT PREPARED 'table'");
+$target->safe_psql('bare2', "BEGIN; CREATE EXTENSION incload; PREPARE TRANSACTION 'extension'");
+$target->safe_psql('bare2', "COMMIT PREPARED 'extension'");
+ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler' AND database = 'bare2'}) eq '1' }),
+	'created in a prepared transaction, it has one, too');
+is(starts(), 1, 'a database where a prepared transaction has brought something else is not looked at');
 
 done_testing();
