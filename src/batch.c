@@ -137,7 +137,7 @@ plan_reading(Run *run)
 	if (run->fill.way == FILL_APPLY && !run->is_full && !run->piece && !run->retry)
 		run->stage->straight = straight_create(run->job, shape, &run->writing, run->context);
 	if (run->fill.way != FILL_APPLY)
-		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, run->context);
+		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, &run->writing, run->context);
 	/* a key that may come twice is reduced before */
 	if (shape->nkeys == 0 || shape->key_is_unique)
 		run->stage->heap = run->heap;

@@ -53,6 +53,15 @@ as_loader($target, q{
 });
 is(as_loader($target, q{SELECT rows_read, rows_inserted FROM incload_run('first')}), '5000|5000', 'in a first load, too');
 
+# and an error of its own code is told to come from there
+as_loader($target, q{
+	CREATE TABLE dw.failing (id bigint PRIMARY KEY, v text CHECK (1 / (id - 2000) IS NOT NULL), updated_at timestamptz);
+	SELECT incload_create_job('failing', 'src.items', 'dw.failing', 'upsert', 'updated_at', '{id}');
+});
+fails_with($target, 'loader', q{SELECT incload_run('failing')}, '22012', qr/DETAIL:  It came up while rows were written to target dw\.failing\..*HINT:  Mend the row/s, 'an error in a first load comes from the target');
+as_loader($target, q{SELECT incload_alter_job('failing', options => '{"first_load": "batches"}')});
+fails_with($target, 'loader', q{SELECT incload_run('failing')}, '22012', qr/DETAIL:  It came up while rows were written to target dw\.failing\..*HINT:  Mend the row/s, 'as where rows are put in');
+
 # what another job has loaded earlier in the same statement
 as_loader($target, q{
 	SELECT incload_alter_job('up', options => '{"pre_sql": null}');
