@@ -7,10 +7,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "executor/spi.h"
 #include "utils/backend_status.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "advance.h"
@@ -135,7 +137,7 @@ plan_reading(Run *run)
 	if (run->fill.way == FILL_APPLY && !run->is_full && !run->piece && !run->retry)
 		run->stage->straight = straight_create(run->job, shape, &run->writing, run->context);
 	if (run->fill.way != FILL_APPLY)
-		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, run->context);
+		run->heap = new_heap_open(run->job, shape, run->fill.way == FILL_SWAP, &run->writing, run->context);
 	/* a key that may come twice is reduced before */
 	if (shape->nkeys == 0 || shape->key_is_unique)
 		run->stage->heap = run->heap;
@@ -494,15 +496,39 @@ finish(Run *run)
 	run->record->is_finished = true;
 }
 
+/*
+ * The rows of the batch, from the source into the target. What the target's own
+ * code asks on the way is answered as in an INSERT: with what this transaction
+ * has done, by pre_sql for one, and with what others have committed by now.
+ */
+static bool
+move_rows(Run *run)
+{
+	TimestampTz began = GetCurrentTimestamp();
+	Trouble		trouble;
+	bool		more;
+
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	trouble_begin(&trouble, psprintf("It came up while source %s was read.", run->job->source_name),
+				  check_hint(run->job));
+	trouble.row_hint = row_hint;
+	progress_phase(PHASE_READING);
+	more = read_batch(run);
+	run->reading += GetCurrentTimestamp() - began;
+	trouble_end(&trouble);
+	write_batch(run);
+	PopActiveSnapshot();
+	return more;
+}
+
 bool
 run_batch(Run *run)
 {
 	RoleBracket bracket;
 	bool		more;
 	bool		is_first = run->source == NULL;
-	TimestampTz began;
 	const Job  *job = run->job;
-	Trouble		trouble;
 
 	show_activity(run);
 	progress_phase(PHASE_PREPARING);
@@ -518,16 +544,8 @@ run_batch(Run *run)
 	}
 	if (is_first)
 		plan_reading(run);
-	trouble_begin(&trouble, psprintf("It came up while source %s was read.", job->source_name),
-				  check_hint(job));
-	trouble.row_hint = row_hint;
 	role_pin_formats();
-	progress_phase(PHASE_READING);
-	began = GetCurrentTimestamp();
-	more = read_batch(run);
-	run->reading += GetCurrentTimestamp() - began;
-	trouble_end(&trouble);
-	write_batch(run);
+	more = move_rows(run);
 	progress_phase(PHASE_DELETING);
 	if (!more && run->piece == NULL && run->retry == NULL && job->options->deletes == DELETES_TOMBSTONE)
 		tombstones_apply(run);

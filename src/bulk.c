@@ -56,9 +56,12 @@ struct Bulk
 	Size		waiting_bytes;
 };
 
-/* asks as an INSERT would, so that a hook on it is asked, too */
+/*
+ * Asks as an INSERT would, so that a hook on it is asked, too. What is inserted
+ * is what an error shows of a row to who may not read the rest.
+ */
 static void
-require_insert(Relation target, const Shape *shape)
+require_insert(Relation target, const Shape *shape, EState *estate)
 {
 	ParseState *pstate = make_parsestate(NULL);
 	ParseNamespaceItem *item = addRangeTableEntryForRelation(pstate, target, RowExclusiveLock,
@@ -70,6 +73,7 @@ require_insert(Relation target, const Shape *shape)
 			bms_add_member(compat_item_perms(item)->insertedCols,
 						   shape->columns[i].attnum - FirstLowInvalidHeapAttributeNumber);
 	compat_check_perms(pstate, item);
+	compat_init_range_table(estate, pstate, item);
 	free_parsestate(pstate);
 }
 
@@ -131,10 +135,10 @@ bulk_open(Relation target, const Shape *shape, MemoryContext context)
 	self->shape = shape;
 	self->context = own;
 	self->target = target;
-	require_insert(target, shape);
 	self->estate = CreateExecutorState();
+	require_insert(target, shape, self->estate);
 	self->result = makeNode(ResultRelInfo);
-	InitResultRelInfo(self->result, target, 0, NULL, 0);
+	InitResultRelInfo(self->result, target, 1, NULL, 0);
 	self->has_generated = constr && constr->has_generated_stored;
 	prepare_defaults(self);
 	MemoryContextSwitchTo(old);

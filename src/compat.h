@@ -111,6 +111,17 @@
 #define compat_check_perms(pstate, item) ExecCheckRTPerms((pstate)->p_rtable, true)
 #endif
 
+/* the range table of an executor's state: 16 wants the rights, too, and 18 which of it is not pruned */
+#if PG_VERSION_NUM >= 180000
+#define compat_init_range_table(estate, pstate, item) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, list_make1((item)->p_perminfo), bms_make_singleton(1))
+#elif PG_VERSION_NUM >= 160000
+#define compat_init_range_table(estate, pstate, item) \
+	ExecInitRangeTable(estate, (pstate)->p_rtable, list_make1((item)->p_perminfo))
+#else
+#define compat_init_range_table(estate, pstate, item) ExecInitRangeTable(estate, (pstate)->p_rtable)
+#endif
+
 /* 19 moved the making of a new heap, and can leave the indexes to the caller */
 #if PG_VERSION_NUM >= 190000
 #include "commands/repack.h"

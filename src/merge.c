@@ -226,7 +226,8 @@ merge_may_suppress(Oid target, bool deletes)
 
 	foreach(lc, tables)
 	{
-		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+		/* the first of them, the target itself, is not locked by now */
+		Relation	rel = table_open(lfirst_oid(lc), AccessShareLock);
 
 		if (rel->trigdesc && (deletes ? rel->trigdesc->trig_delete_before_row
 							  : rel->trigdesc->trig_update_before_row))

@@ -31,6 +31,7 @@
 struct NewHeap
 {
 	const Job  *job;
+	const Trouble *texts;
 	MemoryContext context;
 	Relation	target;
 	Relation	heap;			/* NULL until there is a row to put in */
@@ -58,12 +59,13 @@ require_unused(NewHeap *self)
 }
 
 NewHeap *
-new_heap_open(const Job *job, const Shape *shape, bool frozen, MemoryContext context)
+new_heap_open(const Job *job, const Shape *shape, bool frozen, const Trouble *texts, MemoryContext context)
 {
 	MemoryContext own = AllocSetContextCreate(context, "incload new heap", ALLOCSET_DEFAULT_SIZES);
 	NewHeap    *self = MemoryContextAllocZero(own, sizeof(NewHeap));
 
 	self->job = job;
+	self->texts = texts;
 	self->context = own;
 	/* open to the end: so this session's own SQL cannot alter it on the way */
 	self->target = table_open(job->target, NEW_HEAP_LOCK);
@@ -94,9 +96,13 @@ create_heap(NewHeap *self)
 void
 new_heap_put(NewHeap *self, Datum *values, bool *nulls)
 {
+	Trouble		trouble;
+
+	trouble_begin_like(&trouble, self->texts);
 	if (self->heap == NULL)
 		create_heap(self);
 	bulk_put(self->bulk, values, nulls);
+	trouble_end(&trouble);
 	self->nrows++;
 }
 

@@ -17,6 +17,7 @@
 
 #include "job.h"
 #include "shape.h"
+#include "trouble.h"
 
 /*
  * The lock under which rows are collected: it keeps every other writer out, so
@@ -30,10 +31,10 @@ typedef struct NewHeap NewHeap;
  * Frozen rows are seen by every snapshot, however old: right where the old heap
  * has rows, which such a snapshot would else see gone and nothing in their
  * place. Where the old one is empty, rows that are not frozen keep every
- * snapshot exact.
+ * snapshot exact. The texts are those of errors while rows are put in.
  */
 extern NewHeap *new_heap_open(const Job *job, const Shape *shape, bool frozen,
-							  MemoryContext context);
+							  const Trouble *texts, MemoryContext context);
 
 /* a row of the shape, as an INSERT would take it: defaults, generated columns, constraints */
 extern void new_heap_put(NewHeap *heap, Datum *values, bool *nulls);

@@ -74,7 +74,8 @@ estimate_rows(const Job *job, bool *ordered)
 
 	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
 	{
-		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+		/* the first of them, the target itself, is not locked by now */
+		Relation	rel = table_open(lfirst_oid(lc), AccessShareLock);
 		BlockNumber pages;
 		double		tuples;
 		double		visible;

@@ -178,6 +178,54 @@ is_marked(const Stage *stage, Datum *values, bool *nulls)
 	return position >= 0 && !nulls[position] && DatumGetBool(values[position]);
 }
 
+/* gives each row that is staged and not marked to a function */
+static void
+pour(Stage *stage, void (*take) (void *into, Datum *values, bool *nulls), void *into)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(stage->shape->desc, &TTSOpsMinimalTuple);
+	MemoryContext row_context = AllocSetContextCreate(stage->context, "incload row", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(row_context);
+
+	tuplestore_select_read_pointer(stage->rows, 0);
+	tuplestore_rescan(stage->rows);
+	while (tuplestore_gettupleslot(stage->rows, true, false, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(row_context);
+		slot_getallattrs(slot);
+		if (!is_marked(stage, slot->tts_values, slot->tts_isnull))
+			take(into, slot->tts_values, slot->tts_isnull);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+static void
+take_straight(void *straight, Datum *values, bool *nulls)
+{
+	straight_put(straight, values, nulls);
+}
+
+/* puts a row straight into the target where that can be */
+static bool
+put_straight(Stage *stage, Datum *values, bool *nulls)
+{
+	if (stage->straight == NULL || !straight_takes(stage->straight, values))
+		return false;
+	/* without a key, those that came before are new, too: so all go in by the order in which they are read */
+	if (stage->shape->nkeys == 0 && stage->nrows > 0)
+	{
+		pour(stage, take_straight, stage->straight);
+		tuplestore_clear(stage->rows);
+		stage->nstraight += stage->nrows;
+		stage->nrows = 0;
+	}
+	straight_put(stage->straight, values, nulls);
+	stage->nstraight++;
+	return true;
+}
+
 static void
 add_row(Stage *stage, Datum *values, bool *nulls)
 {
@@ -185,9 +233,7 @@ add_row(Stage *stage, Datum *values, bool *nulls)
 
 	if (marked)
 		stage->nmarked++;
-	if (!marked && stage->straight && straight_put(stage->straight, values, nulls))
-		stage->nstraight++;
-	else
+	if (marked || !put_straight(stage, values, nulls))
 	{
 		if (!stage->heap)
 			tuplestore_putvalues(stage->rows, stage->shape->desc, values, nulls);
@@ -277,26 +323,16 @@ stage_end_batch(Stage *stage)
 	stage->nrows = 0;
 }
 
+static void
+take_into_heap(void *heap, Datum *values, bool *nulls)
+{
+	new_heap_put(heap, values, nulls);
+}
+
 void
 stage_pour(Stage *stage, NewHeap *heap)
 {
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(stage->shape->desc, &TTSOpsMinimalTuple);
-	MemoryContext row_context = AllocSetContextCreate(stage->context, "incload row", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(row_context);
-
-	tuplestore_select_read_pointer(stage->rows, 0);
-	tuplestore_rescan(stage->rows);
-	while (tuplestore_gettupleslot(stage->rows, true, false, slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(row_context);
-		slot_getallattrs(slot);
-		if (!is_marked(stage, slot->tts_values, slot->tts_isnull))
-			new_heap_put(heap, slot->tts_values, slot->tts_isnull);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(row_context);
-	ExecDropSingleTupleTableSlot(slot);
+	pour(stage, take_into_heap, heap);
 }
 
 void

@@ -54,17 +54,23 @@ struct Straight
 	int64		nrows;
 };
 
-/* is it the index that keeps the key unique, in the order in which keys are compared here? */
+/* does it keep the key unique, and nothing else? */
 static bool
-is_key_index(Relation index, AttrNumber key, const TypeCacheEntry *type, Oid collation)
+is_of_key(Relation index, AttrNumber key)
 {
 	const FormData_pg_index *form = index->rd_index;
 
 	return form->indisunique && index->rd_rel->relam == BTREE_AM_OID &&
 		form->indnkeyatts == 1 && form->indkey.values[0] == key &&
-		/* read from either end, it has the order of ORDER BY … DESC */
-		(index->rd_indoption[0] == 0 || index->rd_indoption[0] == (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) &&
-		RelationGetIndexPredicate(index) == NIL &&
+		RelationGetIndexPredicate(index) == NIL;
+}
+
+/* has it the order in which keys are compared here? */
+static bool
+has_order(Relation index, const TypeCacheEntry *type, Oid collation)
+{
+	/* read from either end, it has the order of ORDER BY … DESC */
+	return (index->rd_indoption[0] == 0 || index->rd_indoption[0] == (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) &&
 		index->rd_opfamily[0] == type->btree_opf && index->rd_indcollation[0] == collation;
 }
 
@@ -84,8 +90,10 @@ index_obstacle(Relation target, const Shape *shape)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (is_key_index(index, key->attnum, type, key->collation))
+		if (is_of_key(index, key->attnum) && has_order(index, type, key->collation))
 			has_key_index = true;
+		else if (is_of_key(index, key->attnum))
+			obstacle = psprintf("index \"%s\" of the target has the key in another order", RelationGetRelationName(index));
 		else if (index->rd_index->indisunique || index->rd_index->indisexclusion)
 			obstacle = psprintf("index \"%s\" of the target is unique, too", RelationGetRelationName(index));
 		index_close(index, AccessShareLock);
@@ -192,7 +200,7 @@ is_new(Straight *self, Datum *values)
 }
 
 bool
-straight_put(Straight *self, Datum *values, bool *nulls)
+straight_takes(Straight *self, Datum *values)
 {
 	Trouble		trouble;
 
@@ -208,13 +216,18 @@ straight_put(Straight *self, Datum *values, bool *nulls)
 		if (self->is_off)
 			return false;
 	}
-	if (!is_new(self, values))
-		return false;
+	return is_new(self, values);
+}
+
+void
+straight_put(Straight *self, Datum *values, bool *nulls)
+{
+	Trouble		trouble;
+
 	trouble_begin_like(&trouble, self->texts);
 	bulk_put(self->bulk, values, nulls);
 	trouble_end(&trouble);
 	self->nrows++;
-	return true;
 }
 
 int64

@@ -22,8 +22,11 @@ typedef struct Straight Straight;
  */
 extern Straight *straight_create(const Job *job, const Shape *shape, const Trouble *texts, MemoryContext context);
 
-/* takes a row of the batch that is new, and no other; false: it has to be staged */
-extern bool straight_put(Straight *straight, Datum *values, bool *nulls);
+/* is that row of the batch new, and many enough have come? If not, it has to be staged. */
+extern bool straight_takes(Straight *straight, Datum *values);
+
+/* a row that it takes */
+extern void straight_put(Straight *straight, Datum *values, bool *nulls);
 
 /* the last rows of a batch; how many it has taken */
 extern int64 straight_end_batch(Straight *straight);
