@@ -118,7 +118,7 @@ list_straight(Listing *listing, const Outlook *outlook, char *text)
 	if (obstacle)
 		return psprintf("%s\nAll rows are staged: %s", text, obstacle);
 	list_step(listing, "target", "put in", merge_fill_statement(outlook->job, outlook->shape),
-			  psprintf("Rows are put in as they are read%s, from the %dst of a batch on",
+			  psprintf("Rows are put in as they are read%s, from the %dst of a run on",
 					   outlook->shape->nkeys > 0 ? " whose key is above all keys of the target" : "",
 					   STRAIGHT_FROM + 1));
 	return text;

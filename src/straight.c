@@ -41,9 +41,9 @@ struct Straight
 	MemoryContext context;
 	const Trouble *texts;		/* of errors while rows are put in */
 	int			key;			/* its position in a row; -1: there is none */
+	int64		nseen;			/* rows of the run that came before the target was looked at */
 
 	/* of the batch */
-	int64		nseen;			/* rows that came before it was looked at */
 	bool		is_off;			/* something is in the way */
 	Relation	target;			/* NULL until there is a row to put in, likewise below */
 	Bulk	   *bulk;
@@ -248,7 +248,6 @@ straight_end_batch(Straight *self)
 			pfree(DatumGetPointer(self->greatest));
 	}
 	self->has_greatest = false;
-	self->nseen = 0;
 	self->is_off = false;
 	self->target = NULL;
 	self->bulk = NULL;

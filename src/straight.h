@@ -11,14 +11,14 @@
 #include "shape.h"
 #include "trouble.h"
 
-/* so many rows of a batch are staged in any case: fewer are not worth it */
+/* so many rows of a run are staged in any case: fewer are not worth it */
 #define STRAIGHT_FROM 1000
 
 typedef struct Straight Straight;
 
 /*
  * For the batches of a run that adds to its target; nothing is looked at before a
- * batch is worth it. The texts are those of errors while rows are put in.
+ * run is worth it. The texts are those of errors while rows are put in.
  */
 extern Straight *straight_create(const Job *job, const Shape *shape, const Trouble *texts, MemoryContext context);
 

@@ -62,6 +62,8 @@ add_what_lacks(void *arg)
 		errdetail_internal("%s", trouble->detail);
 	if (lacks_hint && lost)
 		errhint("See that the server runs, and compare its options and the user mapping's in \\des+ and \\deu+.");
+	else if (lacks_hint && trouble->row_hint && error_state == ERRCODE_UNIQUE_VIOLATION)
+		errhint("If another session has put that key in meanwhile, run the job again. Otherwise: %s", trouble->row_hint);
 	else if (lacks_hint)
 		errhint("%s", trouble->row_hint && blames_row(error_state) ? trouble->row_hint : trouble->hint);
 }

@@ -67,10 +67,12 @@ as_loader($target, "SELECT incload_run('$_')") foreach @jobs;
 # counts of a run, and of the inserts of many rows at a time that it has logged
 sub run
 {
-	my ($job) = @_;
+	my ($job, $in_batches) = @_;
 	my $columns = 'rows_read, rows_inserted, rows_updated, rows_unchanged, rows_deleted';
 	my $from = $target->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-	my $counts = as_loader($target, "SELECT $columns FROM incload_run('$job')");
+	my $counts = as_loader($target, $in_batches
+		? "CALL incload_run_in_batches('$job'); SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1"
+		: "SELECT $columns FROM incload_run('$job')");
 	my $to = $target->safe_psql('postgres', 'SELECT pg_current_wal_flush_lsn()');
 	my $many = $target->safe_psql('postgres', "SELECT coalesce(sum(count), 0) FROM pg_get_wal_stats('$from', '$to', true)
 		WHERE \"resource_manager/record_type\" LIKE '%MULTI_INSERT%'");
@@ -120,8 +122,8 @@ is_sound($_, $_) foreach ('up', 'app');
 
 # incload_explain says so
 sub explained { return as_loader($target, "SELECT string_agg(concat_ws(' ', what, plan), E'\\n') FROM incload_explain('$_[0]')"); }
-like(explained('up'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a batch on$/m, 'incload_explain tells of it');
-like(explained('log'), qr/^put in Rows are put in as they are read, from the 1001st of a batch on$/m, 'and of rows without a key');
+like(explained('up'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'incload_explain tells of it');
+like(explained('log'), qr/^put in Rows are put in as they are read, from the 1001st of a run on$/m, 'and of rows without a key');
 like(explained('unique_too'), qr/^All rows are staged: index "unique_too_v_key" of the target is unique, too$/m, 'and of what is in the way: an index');
 like(explained('triggered'), qr/^All rows are staged: the target has triggers$/m, 'a trigger');
 like(explained('pairs'), qr/^All rows are staged: the key has several columns$/m, 'a key');
@@ -169,7 +171,7 @@ ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM pg_l
 $other->query_safe('COMMIT');
 my ($status, undef, $err) = $run->finish;
 like($err, qr/ERROR:  23505: duplicate key value violates unique constraint "up_pkey"/, 'and fails, as MERGE would');
-like($err, qr/HINT:  Mend the row/, 'with a hint');
+like($err, qr/HINT:  If another session has put that key in meanwhile, run the job again\. Otherwise: Mend the row/, 'with a hint');
 is(run('up'), '2500|2499|1|0|0 straight', 'the next run finds that row, and updates it');
 run('app');
 is_same('they are the same', 'up');
@@ -246,5 +248,10 @@ as_loader($target, q{
 });
 is(run('here'), '4950|4950|0|0|0 straight', 'rows of this database are put in, too');
 is($target->safe_psql('postgres', 'SELECT count(*) FROM (TABLE dw.here EXCEPT TABLE dw.there) x'), '0', 'all of them');
+
+# batches that are smaller than what a run stages in any case
+as_loader($target, q{SELECT incload_alter_job('here', options => '{"batch_rows": 400}'); INSERT INTO dw.here SELECT i, 'h' || i FROM generate_series(5001, 8000) i});
+is(run('here', 1), '3000|3000|0|0|0 straight', 'of small batches, too, rows are put in');
+is($target->safe_psql('postgres', q{SELECT batches, (SELECT count(*) FROM (TABLE dw.here EXCEPT TABLE dw.there) x) FROM incload.run WHERE job = 'here' ORDER BY run_id DESC LIMIT 1}), '8|0', 'batch by batch');
 
 done_testing();
