@@ -26,6 +26,7 @@
 #include "nodes/parsenodes.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
@@ -208,12 +209,15 @@ note_news(Node *statement)
 /*
  * Nobody knows what a prepared transaction has done, be it another session's or from before a
  * restart. So where there should be a scheduler and is none, it is news that the extension is there.
+ * It is committed by now: nothing may be waited for, as a timeout would say that it was not.
  */
 static void
 look_at_prepared(void)
 {
-	if (!slots_has(SLOT_SCHEDULER, MyDatabaseId) && !marks_is_stopped(MyDatabaseId))
-		has_created = OidIsValid(get_extension_oid("incload", true)) && launcher_wants_mine();
+	if (slots_has(SLOT_SCHEDULER, MyDatabaseId) || marks_is_stopped(MyDatabaseId))
+		return;
+	has_created = !ConditionalLockRelationOid(ExtensionRelationId, AccessShareLock) ||
+		(OidIsValid(get_extension_oid("incload", true)) && launcher_wants_mine());
 }
 
 /* has all of incload's workers leave a database */

@@ -172,127 +172,90 @@ remote_is_good(const PGresult *result)
 	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY;
 }
 
-/* the statement of this text that is prepared on the connection; NULL: there is none */
+/*
+ * The statement of this text that is prepared on the connection. If there is
+ * none, NULL, or with "prepare" it is sent to be prepared.
+ */
 Statement *
-remote_find_statement(Remote *remote, const char *sql)
+remote_find_statement(Remote *remote, const char *sql, bool prepare)
 {
+	Connection *connection = remote->connection;
 	uint64		hash = DatumGetUInt64(hash_any_extended((const unsigned char *) sql, strlen(sql), 0));
+	Statement  *statement;
+	MemoryContext old;
 	ListCell   *lc;
 
-	foreach(lc, remote->connection->statements)
+	foreach(lc, connection->statements)
 	{
-		Statement  *statement = lfirst(lc);
-
+		statement = lfirst(lc);
 		if (statement->hash == hash && strcmp(statement->sql, sql) == 0)
 			return statement;
 	}
-	return NULL;
-}
-
-/* a name for a statement that is to be prepared; where that fails, the connection is not used again, and no more is the name */
-static Statement *
-name_statement(Connection *connection, const char *sql)
-{
-	MemoryContext old = MemoryContextSwitchTo(connection->context);
-	Statement  *statement = palloc(sizeof(Statement));
-
-	statement->hash = DatumGetUInt64(hash_any_extended((const unsigned char *) sql, strlen(sql), 0));
+	if (!prepare)
+		return NULL;
+	old = MemoryContextSwitchTo(connection->context);
+	statement = palloc(sizeof(Statement));
+	statement->hash = hash;
 	statement->sql = pstrdup(sql);
 	snprintf(statement->name, sizeof(statement->name), "incload_%d",
 			 list_length(connection->statements));
 	connection->statements = lappend(connection->statements, statement);
 	MemoryContextSwitchTo(old);
+	/* where that fails, the connection is not used again, and no more is the name */
+	if (!PQsendPrepare(connection->pg, statement->name, sql, 0, NULL))
+		remote_report_lost(remote, sql);
 	return statement;
 }
 
+/* sends a question, as a transaction of its own */
 void
-remote_put_question(Remote *remote, Question *question, Keep keep)
+remote_send_question(Remote *remote, Question *question, Statement *statement)
 {
 	PGconn	   *pg = remote->connection->pg;
-	Statement  *statement = keep == KEEP_NOT ? NULL : remote_find_statement(remote, question->sql);
-	bool		is_prepared = statement != NULL;
-	const char *name;
+	const char *name = statement ? statement->name : "";
 	MemoryContext old;
 
-	if (!is_prepared && keep == KEEP_ALWAYS)
-		statement = name_statement(remote->connection, question->sql);
-	name = statement ? statement->name : "";
-	if (!(is_prepared || PQsendPrepare(pg, name, question->sql, 0, NULL)) ||
+	if (!(statement || PQsendPrepare(pg, "", question->sql, 0, NULL)) ||
 		!(question->wants_types ? PQsendDescribePrepared(pg, name)
 		  : PQsendQueryPrepared(pg, name, question->narguments,
-								(const char *const *) question->arguments, NULL, NULL, 0)))
+								(const char *const *) question->arguments, NULL, NULL, 0)) ||
+		!PQpipelineSync(pg))
 		remote_report_lost(remote, question->sql);
-	question->nresults = is_prepared ? 1 : 2;
-	question->ends_group = false;
 	old = MemoryContextSwitchTo(remote->context);
 	remote->sent = lappend(remote->sent, question);
 	MemoryContextSwitchTo(old);
-}
-
-void
-remote_end_group(Remote *remote)
-{
-	Question   *question = llast(remote->sent);
-
-	if (!PQpipelineSync(remote->connection->pg))
-		remote_report_lost(remote, question->sql);
-	question->ends_group = true;
-}
-
-void
-remote_send_question(Remote *remote, Question *question, Keep keep)
-{
-	remote_put_question(remote, question, keep);
-	remote_end_group(remote);
-}
-
-/* the next result that is not the end of a statement's results */
-static PGresult *
-next_of_pipeline(Remote *remote, const char *sql)
-{
-	for (;;)
-	{
-		PGresult   *result = remote_next_result(remote, sql);
-
-		if (result)
-			return result;
-		if (PQstatus(remote->connection->pg) == CONNECTION_BAD)
-			remote_report_lost(remote, sql);
-	}
-}
-
-/* how a statement of a question ended; of its errors, the first is the one that tells */
-static void
-take_result(Remote *remote, PGresult *result, const char *sql)
-{
-	if (remote->answer && !remote_is_good(remote->answer))
-	{
-		PQclear(result);
-		return;
-	}
-	PQclear(remote->answer);
-	remote->answer = result;
-	if (!remote_is_good(result) && PQresultStatus(result) != PGRES_PIPELINE_ABORTED && says_lost(remote, result))
-		remote_report_lost(remote, sql);
 }
 
 /* the answer to the first question that was sent, good or bad */
 PGresult *
 remote_read_answer(Remote *remote)
 {
-	Question   *question = linitial(remote->sent);
+	const char *sql = ((Question *) linitial(remote->sent))->sql;
 	PGresult   *answer;
 
-	for (; question->nresults > 0; question->nresults--)
-		take_result(remote, next_of_pipeline(remote, question->sql), question->sql);
-	if (question->ends_group)
+	for (;;)
 	{
-		PGresult   *end = next_of_pipeline(remote, question->sql);
-		bool		is_end = PQresultStatus(end) == PGRES_PIPELINE_SYNC;
+		PGresult   *result = remote_next_result(remote, sql);
 
-		PQclear(end);
-		if (!is_end)
-			remote_report_lost(remote, question->sql);
+		if (result == NULL)
+		{
+			if (PQstatus(remote->connection->pg) == CONNECTION_BAD)
+				remote_report_lost(remote, sql);
+		}
+		else if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
+		{
+			PQclear(result);
+			break;
+		}
+		else if (remote->answer && !remote_is_good(remote->answer))
+			PQclear(result);	/* the first error is the one that tells */
+		else
+		{
+			PQclear(remote->answer);
+			remote->answer = result;
+			if (!remote_is_good(result) && says_lost(remote, result))
+				remote_report_lost(remote, sql);
+		}
 	}
 	remote->sent = list_delete_first(remote->sent);
 	answer = remote->answer;
@@ -324,7 +287,7 @@ settings_for(Remote *remote)
 
 #define SET(name, value) "pg_catalog.set_config('" name "', " value ", false)"
 	sql = psprintf("SELECT " SET("search_path", "'pg_catalog'") ", " SET("timezone", "$4") ", "
-					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", " SET("lc_monetary", "'C'") ", "
+					SET("datestyle", "'ISO'") ", " SET("intervalstyle", "'postgres'") ", "
 					SET("extra_float_digits", "'3'") ", " SET("bytea_output", "'hex'") ", "
 					SET("standard_conforming_strings", "'on'") ", " SET("row_security", "'on'") ", "
 					SET("default_transaction_read_only", "'on'") ", "
@@ -355,8 +318,7 @@ remote_send_settings(Remote *remote)
 		remote_report_lost(remote, remote->settings.sql);
 	if (remote->settings_sent)
 		return;
-	/* a transaction of their own: they stay, whatever becomes of what follows */
-	remote_send_question(remote, &remote->settings, KEEP_ALWAYS);
+	remote_send_question(remote, &remote->settings, remote_find_statement(remote, remote->settings.sql, true));
 	remote->settings_sent = true;
 }
 
@@ -386,15 +348,6 @@ plan_does_not_fit(const PGresult *answer)
 	return state && (strcmp(state, "0A000") == 0 || strcmp(state, "26000") == 0);
 }
 
-/* asks once more what was sent ahead, by itself and with nothing that is prepared */
-static PGresult *
-ask_again(Remote *remote, Question *question)
-{
-	remote_abandon_sent(remote);
-	remote_send_question(remote, question, KEEP_NOT);
-	return remote_read_answer(remote);
-}
-
 /* the answer, which is a good one */
 static PGresult *
 ask(Remote *remote, Question *question)
@@ -408,7 +361,8 @@ ask(Remote *remote, Question *question)
 	while (remote->sent != NIL && !question_same(linitial(remote->sent), question))
 		PQclear(remote_read_answer(remote));
 	if (remote->sent == NIL)
-		remote_send_question(remote, question, question->narguments > 0 ? KEEP_ALWAYS : KEEP_IF_KEPT);
+		remote_send_question(remote, question,
+					  remote_find_statement(remote, question->sql, question->narguments > 0));
 	if (remote->script && !remote->is_past)
 		script_note(remote->script, remote->asked++, question);
 	answer = remote_read_answer(remote);
@@ -416,13 +370,9 @@ ask(Remote *remote, Question *question)
 	{
 		remote->forgets = true;
 		PQclear(answer);
-		answer = ask_again(remote, question);
-	}
-	/* it went with one before it that nobody asked for this time, and that failed */
-	else if (PQresultStatus(answer) == PGRES_PIPELINE_ABORTED)
-	{
-		PQclear(answer);
-		answer = ask_again(remote, question);
+		remote_abandon_sent(remote);
+		remote_send_question(remote, question, NULL);
+		answer = remote_read_answer(remote);
 	}
 	if (!remote_is_good(answer))
 		remote_report_result(remote, answer, question->sql);

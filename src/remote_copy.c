@@ -28,7 +28,7 @@
 static const char *
 guard_first(Remote *remote, const Guard *guard)
 {
-	Statement  *statement = guard && !remote->forgets ? remote_find_statement(remote, guard->sql) : NULL;
+	Statement  *statement = guard && !remote->forgets ? remote_find_statement(remote, guard->sql, false) : NULL;
 
 	if (statement == NULL)
 		return "";

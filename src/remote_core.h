@@ -63,8 +63,8 @@ extern PGresult *remote_next_result(Remote *remote, const char *sql);
 /* is it no error? */
 extern bool remote_is_good(const PGresult *result);
 
-/* the statement of this text that is prepared on the connection; NULL: there is none */
-extern Statement *remote_find_statement(Remote *remote, const char *sql);
+/* the statement of this text that is prepared on the connection; if there is none, NULL, or with "prepare" it is sent to be prepared */
+extern Statement *remote_find_statement(Remote *remote, const char *sql, bool prepare);
 
 /* sends the settings of this use, if they are not sent; questions can be sent after that */
 extern void remote_send_settings(Remote *remote);
@@ -72,23 +72,8 @@ extern void remote_send_settings(Remote *remote);
 /* waits until they are set */
 extern void remote_read_settings(Remote *remote);
 
-/* is a question's statement prepared for later uses, too? KEEP_IF_KEPT: asked by what is, but not kept for this. */
-typedef enum Keep
-{
-	KEEP_NOT,
-	KEEP_IF_KEPT,
-	KEEP_ALWAYS
-} Keep;
-
-/* sends a question, as a transaction of its own; it has to last until it is answered */
-extern void remote_send_question(Remote *remote, Question *question, Keep keep);
-
-/*
- * The same of several, which share a transaction: they are cheaper, but after one
- * that fails none is answered, and now() is the same in all.
- */
-extern void remote_put_question(Remote *remote, Question *question, Keep keep);
-extern void remote_end_group(Remote *remote);
+/* sends a question, as a transaction of its own; by what is prepared, or NULL */
+extern void remote_send_question(Remote *remote, Question *question, Statement *statement);
 
 /* the answer to the first question that was sent, good or bad */
 extern PGresult *remote_read_answer(Remote *remote);

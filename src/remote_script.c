@@ -44,42 +44,16 @@ send_last(Remote *remote, bool is_after_all)
 	if (question.sql && is_after_all)
 	{
 		remote->last = question_copy(&question);
-		/* by itself: a filter's now() is no older than the horizon, which is made of what was asked before */
-		remote_send_question(remote, remote->last, KEEP_NOT);
+		remote_send_question(remote, remote->last, NULL);
 	}
 	script_note_last(remote->script, NULL);
 	MemoryContextSwitchTo(old);
 }
 
-/*
- * Does the question need a transaction of its own? What is asked twice is to show what
- * has changed, and what statistics tell of sessions is kept until the end of one. And the
- * types of a query's columns take a lock on its tables, which is not to be held while
- * a catalog is waited for.
- */
-static bool
-begins_group(Remote *remote, const Question *question)
-{
-	for (int i = list_length(remote->sent) - 1; i >= 0; i--)
-	{
-		const Question *before = list_nth(remote->sent, i);
-
-		if (before->ends_group)
-			break;
-		if (before->wants_types || question->wants_types || strcmp(before->sql, question->sql) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * As far as it is known what will be asked, in one transaction; how many questions that are.
- * Each has a snapshot of its own (read committed), and so sees what was committed by then.
- */
+/* as far as it is known what will be asked; how many questions that are */
 static int
 send_settled(Remote *remote)
 {
-	int			n = 0;
 	ListCell   *lc;
 
 	foreach(lc, remote->script->questions)
@@ -87,15 +61,10 @@ send_settled(Remote *remote)
 		Question   *question = lfirst(lc);
 
 		if (!question->is_settled)
-			break;
-		if (begins_group(remote, question))
-			remote_end_group(remote);
-		remote_put_question(remote, question, KEEP_ALWAYS);
-		n++;
+			return foreach_current_index(lc);
+		remote_send_question(remote, question, remote_find_statement(remote, question->sql, true));
 	}
-	if (n > 0)
-		remote_end_group(remote);
-	return n;
+	return list_length(remote->script->questions);
 }
 
 bool
@@ -157,5 +126,5 @@ remote_expect(Remote *remote, const char *sql, const char *argument, bool wants_
 	MemoryContextSwitchTo(old);
 	remote_require_open(remote, sql);
 	remote_send_settings(remote);
-	remote_send_question(remote, copy, argument ? KEEP_ALWAYS : KEEP_IF_KEPT);
+	remote_send_question(remote, copy, remote_find_statement(remote, sql, argument != NULL));
 }

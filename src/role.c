@@ -34,7 +34,6 @@
 static const char *const text_formats[][2] = {
 	{"DateStyle", "ISO, YMD"},
 	{"IntervalStyle", "postgres"},
-	{"lc_monetary", "C"},
 	{"extra_float_digits", "3"},
 	{"bytea_output", "hex"},
 	{"standard_conforming_strings", "on"},

@@ -19,10 +19,6 @@ typedef struct Question
 	int			narguments;
 	char	   *arguments[MAX_ARGUMENTS];
 	bool		is_settled;		/* asked twice running, at the same place */
-
-	/* as it was sent last */
-	int			nresults;		/* of so many statements */
-	bool		ends_group;		/* its transaction ends with it */
 } Question;
 
 /* Script: what was asked the last time under that name, in order */

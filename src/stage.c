@@ -307,6 +307,8 @@ stage_begin_batch(Stage *stage)
 		ExecStoreMinimalTuple(carried, slot, false);
 		slot_getallattrs(slot);
 		stage->carried = NULL;
+		/* what is looked up for its sake is not to stay until the end of the run */
+		MemoryContextSwitchTo(old);
 		stage_put(stage, slot->tts_values, slot->tts_isnull);
 		ExecDropSingleTupleTableSlot(slot);
 		heap_free_minimal_tuple(carried);

@@ -96,18 +96,4 @@ $target->safe_psql('postgres', q{SET session_replication_role = 'replica'; SELEC
 is($target->safe_psql('postgres', q{SELECT (SELECT count(*) FROM incload.schedule_store), (SELECT count(*) FROM incload.checkpoint_store)}), '0|0',
 	'a job that is dropped leaves nothing behind');
 
-delete $ENV{PGOPTIONS};
-
-# money as text means by lc_monetary what it means here, wherever it is turned into text
-$source->safe_psql('postgres', q{ALTER DATABASE postgres SET lc_monetary = 'POSIX'; CREATE TABLE priced (id int PRIMARY KEY, price money, updated_at timestamptz NOT NULL DEFAULT now());
-	INSERT INTO priced VALUES (1, 12.5::float8::numeric::money)});
-$target->safe_psql('postgres', q{ALTER DATABASE postgres SET lc_monetary = 'POSIX'});
-foreign_table($target, 'priced');
-as_loader($target, q{ALTER FOREIGN TABLE src.priced ADD there text; ALTER FOREIGN TABLE src.priced ALTER there OPTIONS (column_name 'id');
-	CREATE TABLE dw.priced (id int PRIMARY KEY, price money, there text, updated_at timestamptz, here text DEFAULT current_setting('lc_monetary'));
-	SELECT incload_create_job('priced', 'src.priced', 'dw.priced', 'upsert', 'updated_at', '{id}',
-		options => '{"transforms": {"there": "current_setting(''lc_monetary'')"}, "reject_limit": 1}');
-	SELECT incload_run('priced')});
-is(as_loader($target, 'SELECT there, here, price::numeric FROM dw.priced'), 'C|C|12.50', 'money travels by the same lc_monetary on both sides');
-
 done_testing();
