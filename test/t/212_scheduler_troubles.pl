@@ -137,5 +137,11 @@ $target->safe_psql('bare2', "COMMIT PREPARED 'extension'");
 ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler' AND database = 'bare2'}) eq '1' }),
 	'created in a prepared transaction, it has one, too');
 is(starts(), 1, 'a database where a prepared transaction has brought something else is not looked at');
+# nothing is waited for once it has committed: a timeout would say that it has not
+$target->safe_psql('bare1', "BEGIN; LOCK pg_extension; PREPARE TRANSACTION 'lock'");
+$target->safe_psql('bare1', "BEGIN; CREATE TABLE u (); PREPARE TRANSACTION 'more'");
+is($target->psql('bare1', "SET lock_timeout = '200ms'; COMMIT PREPARED 'more'"), 0, 'a prepared transaction is committed while the extensions are locked');
+is($target->safe_psql('bare1', q{SELECT count(*) FROM pg_class WHERE relname = 'u'}), '1', 'and has been');
+$target->safe_psql('bare1', "COMMIT PREPARED 'lock'");
 
 done_testing();
