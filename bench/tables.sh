@@ -13,11 +13,18 @@ on_target() { psql_here -h "$scratch/sock" -p "${ports[target]}" -U postgres -d 
 as_reader() { PGPASSWORD=$password psql_here -h 127.0.0.1 -p "${ports[source]}" -U reader -d "$place" "$@"; }
 as_loader() { PGPASSWORD=$password psql_here -h 127.0.0.1 -p "${ports[target]}" -U loader -d "$place" "$@"; }
 
+# memory_mb: of the machine, or what a container may use of it
+memory_mb() {
+	local limit
+	limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || say max)
+	awk -v limit="$limit" '/^MemTotal/ { kb = $2; if (limit + 0 > 0 && limit / 1024 < kb) kb = limit / 1024; printf "%d", kb / 1024 }' /proc/meminfo
+}
+
 # start_servers: what differs from PostgreSQL's defaults.  Autovacuum and timed
 # checkpoints would hit one side and not the other: VACUUM and CHECKPOINT are run
 # ahead of the samples instead.
 start_servers() {
-	local -a settings=('fsync = on' 'shared_buffers = 1GB' 'max_wal_size = 40GB' 'checkpoint_timeout = 1d'
+	local -a settings=('fsync = on' "shared_buffers = $(($(memory_mb) / 4))MB" 'max_wal_size = 40GB' 'checkpoint_timeout = 1d'
 		'autovacuum = off' "TimeZone = 'UTC'")
 	start_server source "${settings[@]}" 'wal_level = logical'
 	start_server target "${settings[@]}"
@@ -121,7 +128,7 @@ change() {
 # reference_merge_run [SETTING…]: the pipe into a temporary table, and MERGE.
 reference_merge_run() {
 	copy_out "(SELECT * FROM $table WHERE updated_at > '$since')" |
-		PGOPTIONS="${*/#/-c }" as_loader -c BEGIN -c "CREATE TEMPORARY TABLE stage (LIKE theirs.$table) ON COMMIT DROP" \
+		PGOPTIONS="${*/#/-c }" as_loader -c BEGIN -c "CREATE TEMPORARY TABLE stage (LIKE theirs.$table INCLUDING STORAGE) ON COMMIT DROP" \
 			-c "COPY stage FROM STDIN (FORMAT binary)" -c "$merge" -c COMMIT
 }
 best_merge() { reference_merge_run jit=off enable_hashjoin=off enable_mergejoin=off; }
