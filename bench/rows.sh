@@ -257,7 +257,6 @@ to_near() {
 row_memory() { memory ''; }
 # What is not the building of indexes, which takes all of maintenance_work_mem where there are enough rows.
 row_memory_8mb() {
-	use_place large base $((rows * 4))
 	on_target -c "ALTER ROLE loader SET maintenance_work_mem = '8MB'"
 	memory ', maintenance_work_mem = 8MB'
 	on_target -c "ALTER ROLE loader RESET maintenance_work_mem"

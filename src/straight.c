@@ -90,10 +90,13 @@ index_obstacle(Relation target, const Shape *shape)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (is_of_key(index, key->attnum) && has_order(index, type, key->collation))
-			has_key_index = true;
-		else if (is_of_key(index, key->attnum))
-			obstacle = psprintf("index \"%s\" of the target has the key in another order", RelationGetRelationName(index));
+		if (is_of_key(index, key->attnum))
+		{
+			if (has_order(index, type, key->collation))
+				has_key_index = true;
+			else
+				obstacle = psprintf("index \"%s\" of the target has the key in another order", RelationGetRelationName(index));
+		}
 		else if (index->rd_index->indisunique || index->rd_index->indisexclusion)
 			obstacle = psprintf("index \"%s\" of the target is unique, too", RelationGetRelationName(index));
 		index_close(index, AccessShareLock);
