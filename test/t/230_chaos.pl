@@ -2,7 +2,7 @@
 # connections die at random. Afterwards nobody has to do anything: all jobs run again by
 # themselves, and every target is equal to its source.
 #
-#   INCLOAD_CHAOS_SECONDS   how long (60)
+#   INCLOAD_CHAOS_SECONDS   how long (60); for some 500 and more, FILE_TIMEOUT has to be longer as well
 #   INCLOAD_CHAOS_SEED      of the order in which things die
 use strict;
 use warnings;
