@@ -4,7 +4,7 @@
 # bench/run.  row_NAME measures the row NAME, with "-" for "_".
 
 # The rows in their order; those of one place stand together.
-all_rows=(first-load first-load-slow stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-5 delta-10
+all_rows=(first-load first-load-slow stage new-rows new-rows-upsert delta-1 delta-1-lookback delta-1-checkpoint delta-1-cold delta-5 delta-10
 	delta-20 unchanged empty-warm empty-new empty-warm-far empty-new-far delta-4x reconcile memory memory-8mb)
 shapes=(narrow wide megabyte composite uuid ten_indexes partitioned triggers)
 shape_rows=(first-load new-rows delta-1 delta-10 unchanged)
@@ -114,6 +114,15 @@ row_delta_1_checkpoint() {
 	each=checkpoint_first delta 1 - best_merge 'with its best plan; each right after a checkpoint'
 }
 checkpoint_first() { on_target -c CHECKPOINT; }
+row_delta_1_cold() {
+	base_place
+	each=cool_down delta 1 - best_merge 'with its best plan; each with nothing of the target in memory'
+}
+# Neither the server nor the kernel has a page of any table.
+cool_down() {
+	as_server "$bindir/pg_ctl" -D "$scratch/target" -l "$scratch/log/target.log" -s -w restart
+	find "$scratch/target/base" -type f -exec dd if={} iflag=nocache count=0 status=none \;
+}
 
 # The rows that change at first are those that are read again and again.
 row_unchanged() { base_place && unchanged 1 0.55; }
@@ -137,6 +146,7 @@ run_unchanged() { run_job; }
 
 # The same rows change in a table of 4 times and in one of a fifth of the rows. There
 # is no twin, which nothing is compared with here, and no checkpoint between the two.
+# Both are warm: COPY and VACUUM keep a large table out of shared buffers.
 row_delta_4x() {
 	leave_place
 	make_place little base $((rows / 5))
@@ -146,10 +156,16 @@ row_delta_4x() {
 	empty_targets
 	fill ours '0 seconds'
 	to_little && fill ours '0 seconds'
+	to_large && warm_up
+	to_little && warm_up
 	describe "$row" 1.5 ratio "the same delta, $((rows / 100)) changed, $((rows / 1000)) new, into $((rows * 4)) rows" "incload into $((rows / 5)) rows"
 	compare change_both nothing run_large run_little
 	to_large && leave_place
 	to_little && leave_place
+}
+warm_up() {
+	on_target -c 'CREATE EXTENSION pg_prewarm'
+	on_target -At -c "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relnamespace = 'ours'::regnamespace AND relkind IN ('r', 'i')"
 }
 to_large() { place=large place_rows=$((rows * 4)) next_row=$large_next; }
 to_little() { place=little place_rows=$((rows / 5)) next_row=$little_next; }

@@ -144,6 +144,16 @@
 	ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL)
 #endif
 
+/* 18 counts what an index scan does, 19 takes flags */
+#if PG_VERSION_NUM >= 190000
+#define compat_index_beginscan(table, index, snapshot, nkeys) \
+	index_beginscan(table, index, snapshot, NULL, nkeys, 0, 0)
+#elif PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(table, index, snapshot, nkeys) index_beginscan(table, index, snapshot, NULL, nkeys, 0)
+#else
+#define compat_index_beginscan(table, index, snapshot, nkeys) index_beginscan(table, index, snapshot, nkeys, 0)
+#endif
+
 /* 16 split "may act as" from "is a member of" */
 #if PG_VERSION_NUM >= 160000
 #define compat_can_set_role(member, role) member_can_set_role(member, role)

@@ -11,6 +11,7 @@
 #include "utils/guc.h"
 #include "utils/varlena.h"
 
+#include "ahead.h"
 #include "compat.h"
 #include "connection.h"
 #include "database_hook.h"
@@ -27,6 +28,13 @@ int			incload_max_workers;
 int			incload_naptime;
 int			incload_run_retention;
 char	   *incload_runbook_url;
+
+static const struct config_enum_entry read_ahead_words[] = {
+	{"auto", READ_AHEAD_AUTO, false},
+	{"on", READ_AHEAD_ON, false},
+	{"off", READ_AHEAD_OFF, false},
+	{NULL, 0, false}
+};
 
 void		_PG_init(void);
 
@@ -67,6 +75,11 @@ _PG_init(void)
 							NULL,
 							&incload_naptime, 1000, 10, 60 * 60 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomEnumVariable("incload.read_ahead",
+							 "Sets whether the pages of rows that have come are asked for ahead of the MERGE.",
+							 "auto does it where reading some of them takes long.",
+							 &incload_read_ahead, READ_AHEAD_AUTO, read_ahead_words,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("incload.run_retention",
 							"Sets how long the history of runs and events is kept.",
 							"0 keeps it for ever.",

@@ -27,6 +27,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
+#include "ahead.h"
 #include "compat.h"
 #include "deletes.h"
 #include "execute.h"
@@ -390,6 +391,8 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	int64		suppressed;
 	ExecuteCounts done;
 
+	if (lead == LEAD_PROBE)
+		ahead_look(job, shape, live_rows(shape, false), live, environment);
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
 		merge_may_suppress(job->target, false))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
@@ -406,6 +409,16 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	counts->unchanged += live - inserted - done.merge_updated - suppressed;
 }
 
+/* the staged rows that are marked as deleted, as an item of FROM */
+static char *
+marked_rows(const Shape *shape, bool ordered)
+{
+	return psprintf("(SELECT * FROM " STAGE_NAME " AS s%s%s%s%s)",
+					shape->deleted_expression ? " WHERE s." : "",
+					shape->deleted_expression ? quote_identifier(shape->deleted_name) : "",
+					ordered ? " ORDER BY " : "", ordered ? plan_key_order(shape, "s.") : "");
+}
+
 /* the rows of the target that are to go, after FROM or USING: joined to what is staged */
 static char *
 doomed_rows(const Job *job, const Shape *shape, const char *scope, bool of_delete, PlanLead lead)
@@ -415,12 +428,7 @@ doomed_rows(const Job *job, const Shape *shape, const char *scope, bool of_delet
 	initStringInfo(&buf);
 	if (of_delete)
 		appendStringInfo(&buf, "%s AS t USING ", relation_qualified_name(job->target));
-	appendStringInfoString(&buf, "(SELECT * FROM " STAGE_NAME " AS s");
-	if (shape->deleted_expression)
-		appendStringInfo(&buf, " WHERE s.%s", quote_identifier(shape->deleted_name));
-	if (lead == LEAD_PROBE)
-		appendStringInfo(&buf, " ORDER BY %s", plan_key_order(shape, "s."));
-	appendStringInfo(&buf, ") AS s%s%s WHERE %s%s%s",
+	appendStringInfo(&buf, "%s AS s%s%s WHERE %s%s%s", marked_rows(shape, lead == LEAD_PROBE),
 					 of_delete ? "" : ", ", of_delete ? "" : psprintf("%s AS t", relation_qualified_name(job->target)),
 					 merge_key_condition(shape, "t", "s"), scope ? " AND " : "", scope ? scope : "");
 	return buf.data;
@@ -467,6 +475,8 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 	if (scope && shape->zone)
 		role_set("TimeZone", shape->zone);
 	lead = merge_delete_plan(job, shape, scope, marked, false, environment).lead;
+	if (lead == LEAD_PROBE)
+		ahead_look(job, shape, marked_rows(shape, false), marked, environment);
 	if (may_suppress_deletes(job))
 		found = execute_led(psprintf("SELECT FROM %s", doomed_rows(job, shape, scope, false, lead)),
 							lead, environment, NULL).processed;
