@@ -18,6 +18,7 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
+#include "access/relation.h"
 #include "access/relscan.h"
 #include "access/table.h"
 #include "catalog/pg_am_d.h"
@@ -25,7 +26,9 @@
 #include "optimizer/optimizer.h"
 #include "portability/instr_time.h"
 #include "storage/bufmgr.h"
+#include "utils/hsearch.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/spccache.h"
@@ -33,6 +36,7 @@
 #include "ahead.h"
 #include "compat.h"
 #include "execute.h"
+#include "leaves.h"
 #include "plan.h"
 
 /* fewer staged rows than this are not worth a look */
@@ -49,16 +53,31 @@
 /* one in so many pages of effective_cache_size */
 #define CACHE_SHARE 4
 
+/* so many partitions are looked into at once: each takes 30 kB */
+#define MAX_PROBES 64
+
 int			incload_read_ahead = READ_AHEAD_AUTO;
+
+/* Probe: a table that has rows, the target or a partition of it, and the index in which keys are looked for */
+typedef struct Probe
+{
+	Oid			table_id;		/* the key of the hash table */
+	Relation	table;			/* NULL: nothing is looked for in it, likewise below */
+	Relation	index;
+	IndexScanDesc scan;
+	ScanKeyData keys[INDEX_MAX_KEYS];
+	int			position[INDEX_MAX_KEYS];	/* of a column's value in a row of the key's columns */
+	BlockNumber last;			/* that was asked for */
+} Probe;
 
 typedef struct Ahead
 {
 	DestReceiver dest;			/* first, so that it can be cast */
-	Relation	table;
-	Relation	index;
-	IndexScanDesc scan;
-	ScanKeyData keys[INDEX_MAX_KEYS];
-	int			position[INDEX_MAX_KEYS];	/* of a key's value in a row of the key's columns */
+	const Shape *shape;
+	Relation	target;
+	Leaves	   *leaves;			/* NULL: the target has the rows itself */
+	HTAB	   *probes;
+	MemoryContext context;
 
 	/* while some are read */
 	int64		every;
@@ -67,14 +86,13 @@ typedef struct Ahead
 	int			nslow;
 
 	/* while they are asked for */
-	BlockNumber last;
 	int64		room;
 	int64		nasked;
 } Ahead;
 
-/* are these the key's columns, all of them, in whatever order? */
+/* are these the key's columns, all of them, in whatever order? A partition may have them elsewhere. */
 static bool
-is_index_of_key(Ahead *self, Relation index, const Shape *shape)
+is_index_of_key(Probe *probe, Relation index, const Shape *shape)
 {
 	const FormData_pg_index *form = index->rd_index;
 
@@ -83,89 +101,143 @@ is_index_of_key(Ahead *self, Relation index, const Shape *shape)
 		return false;
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
-		int			k = 0;
+		AttrNumber	attnum = form->indkey.values[i];
+		int			k = attnum > 0 ? 0 : shape->nkeys;
 
-		while (k < shape->nkeys && shape->columns[shape->key[k]].attnum != form->indkey.values[i])
+		while (k < shape->nkeys &&
+			   strcmp(shape->columns[shape->key[k]].name,
+					  NameStr(TupleDescAttr(RelationGetDescr(probe->table), attnum - 1)->attname)) != 0)
 			k++;
 		if (k == shape->nkeys)
 			return false;
-		self->position[i] = k;
+		probe->position[i] = k;
 	}
 	return true;
 }
 
 static void
-begin_scan(Ahead *self)
+begin_scan(Probe *probe)
 {
-	Relation	index = self->index;
+	Relation	index = probe->index;
 
 	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
 	{
 		Oid			type = index->rd_opcintype[i];
 		Oid			equal = get_opfamily_member(index->rd_opfamily[i], type, type, BTEqualStrategyNumber);
 
-		ScanKeyEntryInitialize(&self->keys[i], 0, i + 1, BTEqualStrategyNumber, type,
+		ScanKeyEntryInitialize(&probe->keys[i], 0, i + 1, BTEqualStrategyNumber, type,
 							   index->rd_indcollation[i], get_opcode(equal), (Datum) 0);
 	}
 	/* whatever is there: a MERGE looks at it, too, before it knows that it is dead */
-	self->scan = compat_index_beginscan(self->table, index, SnapshotAny, index->rd_index->indnkeyatts);
+	probe->scan = compat_index_beginscan(probe->table, index, SnapshotAny, index->rd_index->indnkeyatts);
 }
 
-/* opens the table and the index of its key; false where there is nothing to be gained, or no such index */
+/* is there anything to be gained from knowing the pages of this table's rows? */
 static bool
-open_target(Ahead *self, const Job *job, const Shape *shape)
+has_pages(Relation table)
 {
-	Relation	table = table_open(job->target, AccessShareLock);
+	return table->rd_rel->relkind == RELKIND_RELATION && table->rd_rel->relam == HEAP_TABLE_AM_OID &&
+		!RelationUsesLocalBuffers(table) && get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0;
+}
+
+/* opens the table and the index of its key, if it has both */
+static void
+open_probe(Probe *probe, const Shape *shape)
+{
 	List	   *indexes = NIL;
 	ListCell   *lc;
 
-	self->table = table;
-	if (table->rd_rel->relkind == RELKIND_RELATION && table->rd_rel->relam == HEAP_TABLE_AM_OID &&
-		!RelationUsesLocalBuffers(table) && get_tablespace_io_concurrency(table->rd_rel->reltablespace) > 0 &&
-		(incload_read_ahead == READ_AHEAD_ON || RelationGetNumberOfBlocks(table) >= FEW_PAGES))
-		indexes = RelationGetIndexList(table);
+	probe->last = InvalidBlockNumber;
+	/* a partition that was detached may be gone */
+	probe->table = try_relation_open(probe->table_id, AccessShareLock);
+	if (probe->table == NULL)
+		return;
+	if (has_pages(probe->table))
+		indexes = RelationGetIndexList(probe->table);
 	foreach(lc, indexes)
 	{
-		self->index = index_open(lfirst_oid(lc), AccessShareLock);
-		if (is_index_of_key(self, self->index, shape))
+		probe->index = index_open(lfirst_oid(lc), AccessShareLock);
+		if (is_index_of_key(probe, probe->index, shape))
 		{
-			begin_scan(self);
-			return true;
+			begin_scan(probe);
+			return;
 		}
-		index_close(self->index, AccessShareLock);
+		index_close(probe->index, NoLock);
 	}
-	table_close(table, NoLock);
-	return false;
+	relation_close(probe->table, NoLock);
+	probe->table = NULL;
 }
 
 static void
-close_target(Ahead *self)
+close_probes(Ahead *self)
 {
-	index_endscan(self->scan);
-	index_close(self->index, NoLock);
-	table_close(self->table, NoLock);
+	HASH_SEQ_STATUS all;
+	Probe	   *probe;
+
+	hash_seq_init(&all, self->probes);
+	while ((probe = hash_seq_search(&all)) != NULL)
+	{
+		if (probe->table)
+		{
+			index_endscan(probe->scan);
+			index_close(probe->index, NoLock);
+			relation_close(probe->table, NoLock);
+		}
+		hash_search(self->probes, &probe->table_id, HASH_REMOVE, NULL);
+	}
+}
+
+/* of the table in which the row's key is; NULL for none */
+static Probe *
+find_probe(Ahead *self, TupleTableSlot *slot)
+{
+	Oid			table = self->leaves ? leaves_find(self->leaves, slot->tts_values) : RelationGetRelid(self->target);
+	bool		is_there;
+	Probe	   *probe;
+
+	if (!OidIsValid(table))
+		return NULL;
+	probe = hash_search(self->probes, &table, HASH_FIND, NULL);
+	if (probe == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(self->context);
+
+		if (hash_get_num_entries(self->probes) >= MAX_PROBES)
+			close_probes(self);
+		probe = hash_search(self->probes, &table, HASH_ENTER, &is_there);
+		memset(&probe->table, 0, sizeof(Probe) - offsetof(Probe, table));
+		open_probe(probe, self->shape);
+		MemoryContextSwitchTo(old);
+	}
+	return probe->table ? probe : NULL;
 }
 
 /* begins to look for a row's key */
-static void
+static Probe *
 seek(Ahead *self, TupleTableSlot *slot)
 {
-	int			n = self->index->rd_index->indnkeyatts;
+	Probe	   *probe;
+	int			n;
 
 	slot_getallattrs(slot);
+	probe = find_probe(self, slot);
+	if (probe == NULL)
+		return NULL;
+	n = probe->index->rd_index->indnkeyatts;
 	for (int i = 0; i < n; i++)
 	{
 		/* no key of the stage is NULL */
-		Assert(!slot->tts_isnull[self->position[i]]);
-		self->keys[i].sk_argument = slot->tts_values[self->position[i]];
+		Assert(!slot->tts_isnull[probe->position[i]]);
+		probe->keys[i].sk_argument = slot->tts_values[probe->position[i]];
 	}
-	index_rescan(self->scan, self->keys, n, NULL, 0);
+	index_rescan(probe->scan, probe->keys, n, NULL, 0);
+	return probe;
 }
 
 static bool
-next_page(Ahead *self, BlockNumber *page)
+next_page(Probe *probe, BlockNumber *page)
 {
-	ItemPointer tid = index_getnext_tid(self->scan, ForwardScanDirection);
+	ItemPointer tid = index_getnext_tid(probe->scan, ForwardScanDirection);
 
 	if (tid)
 		*page = ItemPointerGetBlockNumber(tid);
@@ -177,23 +249,20 @@ static bool
 sample_row(TupleTableSlot *slot, DestReceiver *dest)
 {
 	Ahead	   *self = (Ahead *) dest;
+	Probe	   *probe = self->seen++ % self->every == 0 ? seek(self, slot) : NULL;
 	BlockNumber page;
 
-	if (self->seen++ % self->every == 0)
+	if (probe && next_page(probe, &page))
 	{
-		seek(self, slot);
-		if (next_page(self, &page))
-		{
-			instr_time	start;
-			instr_time	time;
+		instr_time	start;
+		instr_time	time;
 
-			INSTR_TIME_SET_CURRENT(start);
-			ReleaseBuffer(ReadBuffer(self->table, page));
-			INSTR_TIME_SET_CURRENT(time);
-			INSTR_TIME_SUBTRACT(time, start);
-			self->nsampled++;
-			self->nslow += INSTR_TIME_GET_MICROSEC(time) > SLOW_US;
-		}
+		INSTR_TIME_SET_CURRENT(start);
+		ReleaseBuffer(ReadBuffer(probe->table, page));
+		INSTR_TIME_SET_CURRENT(time);
+		INSTR_TIME_SUBTRACT(time, start);
+		self->nsampled++;
+		self->nslow += INSTR_TIME_GET_MICROSEC(time) > SLOW_US;
 	}
 	return self->seen < SAMPLED_ROWS;
 }
@@ -203,15 +272,15 @@ static bool
 ask_for_row(TupleTableSlot *slot, DestReceiver *dest)
 {
 	Ahead	   *self = (Ahead *) dest;
+	Probe	   *probe = seek(self, slot);
 	BlockNumber page;
 
-	seek(self, slot);
-	while (next_page(self, &page))
+	while (probe && next_page(probe, &page))
 	{
-		if (page == self->last)
+		if (page == probe->last)
 			continue;
-		self->last = page;
-		if (PrefetchBuffer(self->table, MAIN_FORKNUM, page).initiated_io)
+		probe->last = page;
+		if (PrefetchBuffer(probe->table, MAIN_FORKNUM, page).initiated_io)
 			self->nasked++;
 	}
 	return self->nasked < self->room;
@@ -248,14 +317,50 @@ is_slow(Ahead *self, const char *query, int64 nrows, QueryEnvironment *environme
 	return self->nslow > 0 && self->nslow * SLOW_SHARE >= self->nsampled;
 }
 
+/* false where there is nothing to be gained */
+static bool
+open_target(Ahead *self, const Job *job)
+{
+	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Probe)};
+
+	self->context = control.hcxt = AllocSetContextCreate(CurrentMemoryContext, "incload read-ahead", ALLOCSET_DEFAULT_SIZES);
+	self->target = table_open(job->target, AccessShareLock);
+	if (self->target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+	{
+		MemoryContext old = MemoryContextSwitchTo(self->context);
+
+		self->leaves = leaves_open(self->target, self->shape);
+		MemoryContextSwitchTo(old);
+	}
+	else if (!has_pages(self->target) ||
+			 (incload_read_ahead == READ_AHEAD_AUTO && RelationGetNumberOfBlocks(self->target) < FEW_PAGES))
+	{
+		table_close(self->target, NoLock);
+		MemoryContextDelete(self->context);
+		return false;
+	}
+	self->probes = hash_create("incload read-ahead", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	return true;
+}
+
+static void
+close_target(Ahead *self)
+{
+	close_probes(self);
+	if (self->leaves)
+		leaves_close(self->leaves);
+	table_close(self->target, NoLock);
+	MemoryContextDelete(self->context);
+}
+
 void
 ahead_look(const Job *job, const Shape *shape, const char *rows, int64 nrows, QueryEnvironment *environment)
 {
 #ifdef USE_PREFETCH
-	Ahead		self = {.last = InvalidBlockNumber, .room = Max(effective_cache_size / CACHE_SHARE, 1)};
+	Ahead		self = {.shape = shape, .room = Max(effective_cache_size / CACHE_SHARE, 1)};
 	char	   *query;
 
-	if (incload_read_ahead == READ_AHEAD_OFF || nrows < FEW_ROWS || !open_target(&self, job, shape))
+	if (incload_read_ahead == READ_AHEAD_OFF || nrows < FEW_ROWS || !open_target(&self, job))
 		return;
 	query = psprintf("SELECT %s FROM %s AS s", plan_key_order(shape, "s."), rows);
 	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, nrows, environment))

@@ -28,18 +28,34 @@ as_loader($target, q{
 	ALTER TABLE dw.pairs ALTER filler SET STORAGE PLAIN, ALTER a SET NOT NULL, ALTER b SET NOT NULL;
 	CREATE TABLE dw.marked (filler char(6000) DEFAULT 'x', id int PRIMARY KEY, updated_at timestamptz);
 	ALTER TABLE dw.marked ALTER filler SET STORAGE PLAIN;
-	CREATE TABLE dw.parts (id int PRIMARY KEY, v int, updated_at timestamptz) PARTITION BY RANGE (id);
-	CREATE TABLE dw.parts_1 PARTITION OF dw.parts FOR VALUES FROM (MINVALUE) TO (1500);
-	CREATE TABLE dw.parts_2 PARTITION OF dw.parts FOR VALUES FROM (1500) TO (MAXVALUE);
+	-- partitions of each kind, one below the other, with their columns in other orders; one has no index of the key, one is a foreign table
+	CREATE TABLE dw.parts (id int PRIMARY KEY, v int, updated_at timestamptz, filler char(6000) DEFAULT 'x') PARTITION BY RANGE (id);
+	CREATE TABLE dw.parts_1 (filler char(6000) DEFAULT 'x', gone int, v int, updated_at timestamptz, id int NOT NULL) PARTITION BY HASH (id);
+	ALTER TABLE dw.parts_1 DROP COLUMN gone;
+	ALTER TABLE dw.parts ATTACH PARTITION dw.parts_1 FOR VALUES FROM (MINVALUE) TO (1500);
+	CREATE TABLE dw.parts_1a PARTITION OF dw.parts_1 FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+	CREATE TABLE dw.parts_1b PARTITION OF dw.parts_1 FOR VALUES WITH (MODULUS 4, REMAINDER 1);
+	CREATE TABLE dw.parts_1c PARTITION OF dw.parts_1 FOR VALUES WITH (MODULUS 4, REMAINDER 3);
+	CREATE TABLE dw.parts_2 PARTITION OF dw.parts FOR VALUES FROM (1500) TO (2000);
+	CREATE TABLE dw.parts_3 PARTITION OF dw.parts DEFAULT;
+	CREATE TABLE dw.lists (a int NOT NULL, b text NOT NULL, v int, updated_at timestamptz, filler char(6000) DEFAULT 'x') PARTITION BY LIST (a);
+	DO $$ BEGIN FOR i IN 0 .. 8 LOOP
+		EXECUTE format('CREATE TABLE dw.lists_%s (filler char(6000) DEFAULT %L, b text NOT NULL, a int NOT NULL, v int, updated_at timestamptz); ALTER TABLE dw.lists ATTACH PARTITION dw.lists_%1$s FOR VALUES IN (%1$s)', i, 'x');
+	END LOOP; END $$;
+	CREATE TABLE dw.lists_all PARTITION OF dw.lists DEFAULT PARTITION BY RANGE (b);
+	CREATE TABLE dw.lists_b PARTITION OF dw.lists_all FOR VALUES FROM ('b') TO ('c');
+	ALTER TABLE dw.lists ADD UNIQUE (b, a);
+	ALTER TABLE dw.lists ALTER filler SET STORAGE PLAIN;
 	SELECT incload_create_job('wide', 'src.wide', 'dw.wide', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}');
 	SELECT incload_create_job('pairs', 'src.pairs', 'dw.pairs', 'upsert', 'updated_at', '{a,b}', options => '{"lookback": "0"}');
 	SELECT incload_create_job('marked', 'src.marked', 'dw.marked', 'upsert', 'updated_at', '{id}', options =>
 		'{"lookback": "0", "deletes": "soft", "deleted_column": "gone", "exclude": ["gone"]}');
 	SELECT incload_create_job('parts', 'src.wide', 'dw.parts', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}');
+	SELECT incload_create_job('lists', 'src.pairs', 'dw.lists', 'upsert', 'updated_at', '{a,b}', options => '{"lookback": "0"}');
 });
 settle($source, $_) foreach qw(wide pairs marked);
 as_loader($target, "SELECT incload_run(job) FROM incload.job");
-$target->safe_psql('postgres', 'VACUUM (ANALYZE) dw.wide, dw.pairs, dw.marked, dw.parts');
+$target->safe_psql('postgres', 'VACUUM (ANALYZE) dw.wide, dw.pairs, dw.marked, dw.parts, dw.lists');
 
 # run JOB SETTING…: what it counts, and the pages it says it has asked for, added up; 'none' where it says nothing
 sub run
@@ -106,9 +122,33 @@ is($target->safe_psql('postgres', 'SELECT count(*), count(*) FILTER (WHERE id % 
 change('wide', 'id % 10 = 0', 'v = v + 1');
 like(run('wide', 'incload.read_ahead = on'), qr/^300\|0\|300\|0\|0: [3-6]\d\d$/, 'rows that were updated before');
 
-change('wide', 'id % 10 = 7', 'v = v + 1');
 run('parts');
-like(run('parts', 'incload.read_ahead = on'), qr/: none$/, 'a partitioned target is merged as it is');
-is(differences($source, $target, '(SELECT * FROM wide)', '(SELECT id, v, updated_at FROM dw.parts)'), '0|0', 'and equal');
+$target->safe_psql('postgres', 'VACUUM (FULL, ANALYZE) dw.parts');
+$wanted = $target->safe_psql('postgres', 'SELECT count(DISTINCT (tableoid, (ctid::text::point)[0])) FROM dw.parts WHERE id % 10 = 7');
+change('wide', 'id % 10 = 7', 'v = v + 1');
+is(run('parts', 'incload.read_ahead = on'), "300|0|300|0|0: $wanted", 'in partitions, of all kinds');
+is(differences($source, $target, '(SELECT * FROM wide)', '(SELECT id, v, updated_at FROM dw.parts)'), '0|0', 'and they are equal');
+run('lists');
+$target->safe_psql('postgres', 'VACUUM (FULL, ANALYZE) dw.lists');
+change('pairs', 'a IN (4, 9)', 'v = v + 1');
+is(run('lists', 'incload.read_ahead = on'), "600|0|600|0|0: 600", 'by a list, a default partition below it by another column');
+is(differences($source, $target, '(SELECT * FROM pairs)', '(SELECT a, b, v, updated_at FROM dw.lists)'), '0|0', 'equal again');
+
+# more partitions than are looked into at once, and keys that have no partition
+$source->safe_psql('postgres', q{CREATE TABLE many (id int PRIMARY KEY, gone boolean NOT NULL DEFAULT false, updated_at timestamptz NOT NULL DEFAULT clock_timestamp());
+	INSERT INTO many SELECT i, i > 3000 FROM generate_series(1, 3100) i});
+foreign_table($target, 'many');
+as_loader($target, q{
+	CREATE TABLE dw.many (id int PRIMARY KEY, updated_at timestamptz) PARTITION BY RANGE (id);
+	DO $$ BEGIN FOR i IN 0 .. 149 LOOP
+		EXECUTE format('CREATE TABLE dw.many_%s PARTITION OF dw.many FOR VALUES FROM (%s) TO (%s)', i, i * 20 + 1, i * 20 + 21);
+	END LOOP; END $$;
+	SELECT incload_create_job('many', 'src.many', 'dw.many', 'upsert', 'updated_at', '{id}',
+		options => '{"lookback": "0", "deletes": "soft", "deleted_column": "gone", "exclude": ["gone"]}');
+});
+settle($source, 'many');
+is(run('many', 'incload.read_ahead = on'), '3100|3000|0|100|0: 0', 'rows that are deleted and never were, and have no partition');
+change('many', 'id % 10 = 5', 'gone = gone');
+is(run('many', 'incload.read_ahead = on'), '310|0|300|10|0: 150', 'a page of each partition');
 
 done_testing();
