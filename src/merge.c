@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "access/table.h"
@@ -23,11 +22,11 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "ahead.h"
+#include "attempt.h"
 #include "compat.h"
 #include "deletes.h"
 #include "execute.h"
@@ -306,6 +305,23 @@ delete_differing_statement(const Job *job, const Shape *shape)
 					merge_update_condition(job, shape, "t", "s"));
 }
 
+/* MergeWork: a MERGE, and what it did */
+typedef struct MergeWork
+{
+	const char *sql;
+	PlanLead	lead;
+	QueryEnvironment *environment;
+	ExecuteCounts done;
+} MergeWork;
+
+static void
+work_merge(void *arg)
+{
+	MergeWork  *work = arg;
+
+	work->done = execute_led(work->sql, work->lead, work->environment, NULL);
+}
+
 /*
  * Runs the MERGE, or, where rows exchange unique values among themselves, what
  * comes to the same: the rows that differ are deleted, and all of them inserted.
@@ -314,52 +330,26 @@ static ExecuteCounts
 merge_or_replace(const Job *job, const Shape *shape, ApplyMode mode, PlanLead lead,
 				 QueryEnvironment *environment)
 {
-	char	   *merge = merge_apply_statement(job, shape, mode, lead);
-
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool exchanged = false;
-	ExecuteCounts done = {0};
+	MergeWork	work = {merge_apply_statement(job, shape, mode, lead), lead, environment};
+	ErrorData  *error;
+	uint64		deleted;
 
 	if (mode != APPLY_MERGE || !has_other_unique(job) || !may_replace_rows(job, shape))
-		return execute_led(merge, lead, environment, NULL);
-
-	BeginInternalSubTransaction("incload merge");
-	MemoryContextSwitchTo(context);
-	PG_TRY();
 	{
-		done = execute_led(merge, lead, environment, NULL);
-		ReleaseCurrentSubTransaction();
+		work_merge(&work);
+		return work.done;
 	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode != ERRCODE_UNIQUE_VIOLATION)
-			ReThrowError(error);
-		exchanged = true;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-
-	if (exchanged)
-	{
-		uint64		deleted = execute_led(delete_differing_statement(job, shape), lead,
-										  environment, NULL).processed;
-
-		done = execute_led(merge_apply_statement(job, shape, APPLY_INSERT_NEW, lead), lead,
-						   environment, NULL);
-		done.merge_inserted -= deleted;
-		done.merge_updated = deleted;
-	}
-	return done;
+	error = attempt(work_merge, &work);
+	if (error == NULL)
+		return work.done;
+	if (error->sqlerrcode != ERRCODE_UNIQUE_VIOLATION)
+		ReThrowError(error);
+	deleted = execute_led(delete_differing_statement(job, shape), lead, environment, NULL).processed;
+	work.sql = merge_apply_statement(job, shape, APPLY_INSERT_NEW, lead);
+	work_merge(&work);
+	work.done.merge_inserted -= deleted;
+	work.done.merge_updated = deleted;
+	return work.done;
 }
 
 /* each row that is staged has written one row at most */
