@@ -7,9 +7,10 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
 #include "access/tableam.h"
+#include "access/tupconvert.h"
 #include "access/xact.h"
+#include "executor/execPartition.h"
 #include "executor/nodeModifyTable.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
@@ -22,11 +23,17 @@
 #include "utils/rel.h"
 
 #include "bulk.h"
+#include "bulk_heap.h"
 #include "compat.h"
 
-/* rows are put in when there are so many, or so many bytes, as COPY does it */
-#define MAX_WAITING_ROWS 1000
-#define MAX_WAITING_BYTES 65536
+/*
+ * Rows for partitions wait in all of them at once, and the more wait, the more
+ * of each go in together. When they have so many bytes, all are put in.
+ */
+#define MAX_WAITING_BYTES (4 * 1024 * 1024)
+/* partitions that are ready for rows hold memory: when it is so much, or are so many, all give it back */
+#define MAX_HELD_BYTES (2 * MAX_WAITING_BYTES)
+#define MAX_HOLDING 256
 
 /* ColumnDefault: what a column gets that is not loaded */
 typedef struct ColumnDefault
@@ -40,20 +47,23 @@ struct Bulk
 	const Shape *shape;
 	MemoryContext context;
 	Relation	target;
-	Relation	heap;			/* where the rows go */
-	int			options;		/* TABLE_INSERT_… */
 	CommandId	command;
-	BulkInsertState state;
 	EState	   *estate;
 	ResultRelInfo *result;		/* the target, whose constraints hold */
 	ColumnDefault *defaults;
 	int			ndefaults;
-	bool		has_generated;
+	BulkHeap   *heap;			/* where the rows go; NULL: into partitions */
 
-	/* rows that wait */
-	TupleTableSlot *slots[MAX_WAITING_ROWS];
-	int			nwaiting;
-	Size		waiting_bytes;
+	/* for partitions */
+	ModifyTableState *insert;	/* what routing takes for the INSERT it serves */
+	PartitionTupleRouting *routing;
+	BulkJudge	judge;
+	void	   *judge_arg;
+	TupleTableSlot *row;		/* with the target's columns */
+	List	   *partitions;		/* of BulkHeap *: those that have had a row */
+	int			nholding;		/* of them */
+	Size		held_bytes;		/* by their empty slots */
+	Size		waiting_bytes;	/* by the rows that wait, with their slots */
 };
 
 /*
@@ -130,7 +140,6 @@ bulk_open(Relation target, const Shape *shape, MemoryContext context)
 	MemoryContext own = AllocSetContextCreate(context, "incload bulk", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(own);
 	Bulk	   *self = palloc0(sizeof(Bulk));
-	TupleConstr *constr = RelationGetDescr(target)->constr;
 
 	self->shape = shape;
 	self->context = own;
@@ -139,7 +148,6 @@ bulk_open(Relation target, const Shape *shape, MemoryContext context)
 	require_insert(target, shape, self->estate);
 	self->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(self->result, target, 1, NULL, 0);
-	self->has_generated = constr && constr->has_generated_stored;
 	prepare_defaults(self);
 	MemoryContextSwitchTo(old);
 	return self;
@@ -150,61 +158,39 @@ bulk_into(Bulk *self, Relation heap, int options)
 {
 	MemoryContext old = MemoryContextSwitchTo(self->context);
 
-	self->heap = heap;
-	self->options = options;
 	self->command = GetCurrentCommandId(true);
-	self->state = GetBulkInsertState();
+	self->heap = bulk_heap_make(heap, self->result, options, self->context);
 	if (heap == self->target)
 		ExecOpenIndices(self->result, false);
 	MemoryContextSwitchTo(old);
 }
 
-/* the indexes of the target get the rows that it has got */
-static void
-insert_index_entries(Bulk *self)
+void
+bulk_into_partitions(Bulk *self, BulkJudge judge, void *arg)
 {
-	for (int i = 0; i < self->nwaiting; i++)
-	{
-		ResetPerTupleExprContext(self->estate);
-		list_free(compat_ExecInsertIndexTuples(self->result, self->slots[i], self->estate));
-	}
-}
+	MemoryContext old = MemoryContextSwitchTo(self->context);
 
-static void
-flush(Bulk *self)
-{
-	MemoryContext old;
-
-	if (self->nwaiting == 0)
-		return;
-	/* what it leaves behind goes with the next row's */
-	old = MemoryContextSwitchTo(GetPerTupleMemoryContext(self->estate));
-	table_multi_insert(self->heap, self->slots, self->nwaiting, self->command,
-					   self->options, self->state);
+	self->command = GetCurrentCommandId(true);
+	self->judge = judge;
+	self->judge_arg = arg;
+	self->insert = makeNode(ModifyTableState);
+	self->insert->ps.state = self->estate;
+	self->insert->operation = CMD_INSERT;
+	self->insert->mt_nrels = 1;
+	self->insert->resultRelInfo = self->result;
+	self->insert->rootResultRelInfo = self->result;
+	self->routing = ExecSetupPartitionTupleRouting(self->estate, self->target);
+	self->row = table_slot_create(self->target, NULL);
 	MemoryContextSwitchTo(old);
-	if (self->result->ri_NumIndices > 0)
-		insert_index_entries(self);
-	for (int i = 0; i < self->nwaiting; i++)
-		ExecClearTuple(self->slots[i]);
-	self->nwaiting = 0;
-	self->waiting_bytes = 0;
 }
 
-/* the next slot, with what is loaded and what is not */
-static TupleTableSlot *
-fill_slot(Bulk *self, Datum *values, bool *nulls)
+/* what is loaded of a row, and what is not */
+static void
+fill_slot(Bulk *self, TupleTableSlot *slot, Datum *values, bool *nulls)
 {
 	const Shape *shape = self->shape;
 	ExprContext *econtext = GetPerTupleExprContext(self->estate);
-	TupleTableSlot *slot = self->slots[self->nwaiting];
 
-	if (slot == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(self->context);
-
-		slot = self->slots[self->nwaiting] = table_slot_create(self->heap, NULL);
-		MemoryContextSwitchTo(old);
-	}
 	memset(slot->tts_isnull, true, slot->tts_tupleDescriptor->natts);
 	for (int i = 0; i < shape->ncolumns; i++)
 	{
@@ -222,35 +208,135 @@ fill_slot(Bulk *self, Datum *values, bool *nulls)
 	}
 	ExecStoreVirtualTuple(slot);
 	slot->tts_tableOid = RelationGetRelid(self->target);
-	return slot;
+}
+
+/* a partition's first row: it was locked just now, and may have been altered before that */
+static BulkHeap *
+add_partition(Bulk *self, ResultRelInfo *result)
+{
+	Relation	partition = result->ri_RelationDesc;
+	const char *obstacle = self->judge(partition, self->judge_arg);
+	BulkHeap   *heap;
+	MemoryContext old;
+
+	if (obstacle)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("partition \"%s\" was altered while the run wrote to its parent", RelationGetRelationName(partition)),
+				 errdetail("Its rows have to go another way: %s.", obstacle),
+				 errhint("Run the job again.")));
+	heap = bulk_heap_make(partition, result, 0, self->context);
+	/* the field is for those who put many rows in at a time, which is COPY and nobody else */
+	result->ri_CopyMultiInsertBuffer = (struct CopyMultiInsertBuffer *) heap;
+	old = MemoryContextSwitchTo(self->context);
+	self->partitions = lappend(self->partitions, heap);
+	MemoryContextSwitchTo(old);
+	return heap;
+}
+
+/* gives a slot of its partition what the row has, in the order of its columns */
+static BulkHeap *
+route(Bulk *self)
+{
+	ResultRelInfo *result = ExecFindPartition(self->insert, self->result, self->routing, self->row, self->estate);
+	BulkHeap   *heap = (BulkHeap *) result->ri_CopyMultiInsertBuffer;
+	TupleConversionMap *map = compat_root_to_partition_map(result, self->estate);
+	TupleTableSlot *slot;
+	int			held;
+
+	if (heap == NULL)
+		heap = add_partition(self, result);
+	held = heap->nslots;
+	self->nholding += heap->state == NULL;
+	slot = bulk_heap_slot(heap);
+	self->held_bytes += (heap->nslots - held) * heap->slot_bytes;
+	if (map)
+		execute_attr_map_slot(map->attrMap, self->row, slot);
+	else
+	{
+		int			natts = slot->tts_tupleDescriptor->natts;
+
+		memcpy(slot->tts_values, self->row->tts_values, natts * sizeof(Datum));
+		memcpy(slot->tts_isnull, self->row->tts_isnull, natts * sizeof(bool));
+		ExecStoreVirtualTuple(slot);
+	}
+	slot->tts_tableOid = RelationGetRelid(heap->heap);
+	return heap;
+}
+
+static void
+flush_partitions(Bulk *self)
+{
+	ListCell   *lc;
+
+	/* no page is kept at hand: a page for each would be many */
+	foreach(lc, self->partitions)
+		bulk_heap_flush(lfirst(lc), self->command, self->estate, false);
+	self->waiting_bytes = 0;
+}
+
+static void
+close_partitions(Bulk *self)
+{
+	ListCell   *lc;
+
+	flush_partitions(self);
+	foreach(lc, self->partitions)
+		bulk_heap_close(lfirst(lc));
+	self->nholding = 0;
+	self->held_bytes = 0;
+}
+
+/* puts rows in before too many wait */
+static void
+make_room(Bulk *self, BulkHeap *heap)
+{
+	if (bulk_heap_is_full(heap))
+	{
+		self->waiting_bytes -= bulk_heap_weight(heap);
+		bulk_heap_flush(heap, self->command, self->estate, self->routing == NULL);
+	}
+	if (self->held_bytes >= MAX_HELD_BYTES || self->nholding > MAX_HOLDING)
+		close_partitions(self);
+	else if (self->waiting_bytes >= MAX_WAITING_BYTES && self->routing)
+		flush_partitions(self);
 }
 
 void
 bulk_put(Bulk *self, Datum *values, bool *nulls)
 {
+	BulkHeap   *heap = self->heap;
 	TupleTableSlot *slot;
+	TupleConstr *constr;
 
 	ResetPerTupleExprContext(self->estate);
-	slot = fill_slot(self, values, nulls);
-	if (self->has_generated)
-		ExecComputeStoredGenerated(self->result, self->estate, slot, CMD_INSERT);
-	if (RelationGetDescr(self->target)->constr)
-		ExecConstraints(self->result, slot, self->estate);
-	ExecMaterializeSlot(slot);
-	self->waiting_bytes += ((HeapTupleTableSlot *) slot)->tuple->t_len;
-	self->nwaiting++;
-	if (self->nwaiting == MAX_WAITING_ROWS || self->waiting_bytes >= MAX_WAITING_BYTES)
-		flush(self);
+	fill_slot(self, heap ? bulk_heap_slot(heap) : self->row, values, nulls);
+	if (heap == NULL)
+		heap = route(self);
+	slot = bulk_heap_slot(heap);
+	constr = RelationGetDescr(heap->result->ri_RelationDesc)->constr;
+	if (constr && constr->has_generated_stored)
+		ExecComputeStoredGenerated(heap->result, self->estate, slot, CMD_INSERT);
+	if (constr)
+		ExecConstraints(heap->result, slot, self->estate);
+	self->waiting_bytes += bulk_heap_add(heap);
+	make_room(self, heap);
 }
 
 void
 bulk_finish(Bulk *self)
 {
-	flush(self);
-	FreeBulkInsertState(self->state);
-	table_finish_bulk_insert(self->heap, self->options);
-	for (int i = 0; i < MAX_WAITING_ROWS && self->slots[i]; i++)
-		ExecDropSingleTupleTableSlot(self->slots[i]);
+	if (self->routing)
+	{
+		close_partitions(self);
+		ExecDropSingleTupleTableSlot(self->row);
+		/* routing has made slots for itself */
+		ExecResetTupleTable(self->estate->es_tupleTable, false);
+		ExecCleanupTupleRouting(self->insert, self->routing);
+		return;
+	}
+	bulk_heap_flush(self->heap, self->command, self->estate, true);
+	bulk_heap_close(self->heap);
 	if (self->result->ri_NumIndices > 0)
 		ExecCloseIndices(self->result);
 }

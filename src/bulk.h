@@ -2,7 +2,7 @@
  * bulk.h
  *		Rows of a shape, put into a table many at a time, as COPY does it.
  *
- * The order of calls: bulk_open; bulk_into; bulk_put for each row; bulk_finish;
+ * The order of calls: bulk_open; bulk_into or bulk_into_partitions; bulk_put for each row; bulk_finish;
  * bulk_close.
  */
 #ifndef INCLOAD_BULK_H
@@ -27,6 +27,16 @@ extern Bulk *bulk_open(Relation target, const Shape *shape, MemoryContext contex
  * the target's columns, or the target itself, the indexes of which get them, too.
  */
 extern void bulk_into(Bulk *bulk, Relation heap, int options);
+
+/* what forbids that rows are put into a partition in this way; NULL: nothing */
+typedef const char *(*BulkJudge) (Relation partition, void *arg);
+
+/*
+ * The rows go into the target's partitions, each into its own, as an INSERT's rows do.
+ * The judge is asked about each that gets rows, once it is locked, and 40001 is
+ * raised if there is something.
+ */
+extern void bulk_into_partitions(Bulk *bulk, BulkJudge judge, void *arg);
 
 /* a row of the shape, as an INSERT would take it: defaults, generated columns, constraints; no triggers, no row security */
 extern void bulk_put(Bulk *bulk, Datum *values, bool *nulls);

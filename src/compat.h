@@ -154,6 +154,13 @@
 #define compat_index_beginscan(table, index, snapshot, nkeys) index_beginscan(table, index, snapshot, nkeys, 0)
 #endif
 
+/* 16 has such maps for children of all kinds, and makes one when it is asked for */
+#if PG_VERSION_NUM >= 160000
+#define compat_root_to_partition_map(result, estate) ExecGetRootToChildMap(result, estate)
+#else
+#define compat_root_to_partition_map(result, estate) ((result)->ri_RootToPartitionMap)
+#endif
+
 /* 16 split "may act as" from "is a member of" */
 #if PG_VERSION_NUM >= 160000
 #define compat_can_set_role(member, role) member_can_set_role(member, role)

@@ -19,6 +19,7 @@
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_publication.h"
+#include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "optimizer/optimizer.h"
@@ -34,37 +35,45 @@
 #include "fill.h"
 #include "new_heap.h"
 
-/* a kind of table that cannot change its heap, or not by itself */
+/* a kind of table that cannot change its heap, or not by itself; one with partitions has none to change */
 static const char *
-kind_obstacle(Relation target)
+kind_obstacle(Relation target, bool in_new_heap)
 {
-	if (target->rd_rel->relkind != RELKIND_RELATION)
+	bool		is_partitioned = target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+
+	if (is_partitioned && in_new_heap)
 		return "the target is partitioned";
 	if (target->rd_rel->relispartition)
 		return "the target is a partition";
 	if (has_superclass(RelationGetRelid(target)))
 		return "the target inherits from another table";
-	if (find_inheritance_children(RelationGetRelid(target), NoLock) != NIL)
+	if (!is_partitioned && find_inheritance_children(RelationGetRelid(target), NoLock) != NIL)
 		return "other tables inherit from the target";
 	if (target->rd_rel->relhasrules)
 		return "the target has rules";
-	if (target->rd_rel->relam != HEAP_TABLE_AM_OID)
+	if (!is_partitioned && target->rd_rel->relam != HEAP_TABLE_AM_OID)
 		return "the target has another access method than heap";
 	return NULL;
 }
 
-/* what wants to see each row as it comes */
+/* what wants to see each row as it comes, or the statement that brings them */
 static const char *
-trigger_obstacle(Relation target)
+trigger_obstacle(Relation rel, const char *name, bool by_statement)
 {
-	TriggerDesc *triggers = target->trigdesc;
+	TriggerDesc *triggers = rel->trigdesc;
+	bool		found = false;
 
-	if (triggers == NULL)
-		return NULL;
-	for (int i = 0; i < triggers->numtriggers; i++)
-		if (RI_FKey_trigger_type(triggers->triggers[i].tgfoid) == RI_TRIGGER_NONE)
-			return "the target has triggers";
-	return "the target has foreign keys, or is referred to by one";
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (!by_statement && !TRIGGER_FOR_ROW(trigger->tgtype))
+			continue;
+		if (RI_FKey_trigger_type(trigger->tgfoid) == RI_TRIGGER_NONE)
+			return psprintf("%s has triggers", name);
+		found = true;
+	}
+	return found ? psprintf("%s has foreign keys, or is referred to by one", name) : NULL;
 }
 
 static const char *
@@ -144,7 +153,7 @@ static const char *
 find_obstacle(const Job *job, const Shape *shape, bool in_new_heap)
 {
 	Relation	target = table_open(job->target, AccessShareLock);
-	const char *obstacle = kind_obstacle(target);
+	const char *obstacle = kind_obstacle(target, in_new_heap);
 
 	/* all rows go in, and what is wrong with one comes out in an index */
 	if (obstacle == NULL && job->options->reject_limit > 0)
@@ -157,7 +166,7 @@ find_obstacle(const Job *job, const Shape *shape, bool in_new_heap)
 	if (obstacle == NULL)
 		obstacle = index_obstacle(target);
 	if (obstacle == NULL)
-		obstacle = trigger_obstacle(target);
+		obstacle = trigger_obstacle(target, "the target", true);
 	if (obstacle == NULL && in_new_heap)
 		obstacle = decoding_obstacle(target);
 	if (obstacle == NULL)
@@ -176,6 +185,24 @@ const char *
 fill_straight_obstacle(const Job *job, const Shape *shape)
 {
 	return find_obstacle(job, shape, false);
+}
+
+/*
+ * Who inserts through the parent meets the parent's rules, row security and
+ * defaults, and of a partition's triggers those for each row.
+ */
+const char *
+fill_partition_obstacle(Relation partition)
+{
+	const char *name = psprintf("partition \"%s\" of the target", RelationGetRelationName(partition));
+	const char *obstacle;
+
+	if (partition->rd_rel->relkind != RELKIND_RELATION)
+		return psprintf("%s is a foreign table", name);
+	if (partition->rd_rel->relam != HEAP_TABLE_AM_OID)
+		return psprintf("%s has another access method than heap", name);
+	obstacle = index_obstacle(partition);
+	return obstacle ? obstacle : trigger_obstacle(partition, name, false);
 }
 
 void

@@ -7,6 +7,8 @@
 
 #include "postgres.h"
 
+#include "utils/relcache.h"
+
 #include "checkpoint.h"
 #include "job.h"
 #include "shape.h"
@@ -41,6 +43,9 @@ extern const char *fill_obstacle(const Job *job, const Shape *shape);
 
 /* likewise, why rows cannot go into the target beside those that it has, otherwise than by INSERT */
 extern const char *fill_straight_obstacle(const Job *job, const Shape *shape);
+
+/* the same of one of its partitions that have rows themselves, where that goes beyond the target's own */
+extern const char *fill_partition_obstacle(Relation partition);
 
 /* an ERROR (55000) for a job that is to be refreshed by swap and cannot be */
 extern void fill_require_swap(const Job *job, const Shape *shape);

@@ -17,7 +17,9 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -76,21 +78,23 @@ has_order(Relation index, const TypeCacheEntry *type, Oid collation)
 
 /* a row that takes the place of another one in an index may have to wait until that one is gone */
 static const char *
-index_obstacle(Relation target, const Shape *shape)
+index_obstacle(Relation rel, const Shape *shape, const char *name)
 {
 	const LoadColumn *key = &shape->columns[shape->key[0]];
 	const TypeCacheEntry *type = lookup_type_cache(key->type, TYPECACHE_BTREE_OPFAMILY | TYPECACHE_CMP_PROC_FINFO);
+	/* a partition may have it elsewhere */
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), key->name);
 	bool		has_key_index = false;
 	const char *obstacle = NULL;
 	ListCell   *lc;
 
 	if (!OidIsValid(type->cmp_proc_finfo.fn_oid))
 		return "the key has no order";
-	foreach(lc, RelationGetIndexList(target))
+	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
 
-		if (is_of_key(index, key->attnum))
+		if (is_of_key(index, attnum))
 		{
 			if (has_order(index, type, key->collation))
 				has_key_index = true;
@@ -103,11 +107,46 @@ index_obstacle(Relation target, const Shape *shape)
 	}
 	if (obstacle)
 		return obstacle;
-	return has_key_index ? NULL : "the target has no unique index on the key alone";
+	return has_key_index ? NULL : psprintf("%s has no unique index on the key alone", name);
 }
 
-const char *
-straight_obstacle(const Job *job, const Shape *shape)
+/* what keeps rows from a partition */
+static const char *
+partition_obstacle(Relation partition, void *arg)
+{
+	const Shape *shape = arg;
+	const char *obstacle = fill_partition_obstacle(partition);
+
+	if (obstacle || shape->nkeys == 0)
+		return obstacle;
+	return index_obstacle(partition, shape,
+						  psprintf("partition \"%s\" of the target", RelationGetRelationName(partition)));
+}
+
+/* what keeps rows from one of the partitions, if there are any; whichever gets rows is not known yet */
+static const char *
+partitions_obstacle(Oid target, const Shape *shape)
+{
+	const char *obstacle = NULL;
+	ListCell   *lc;
+
+	if (get_rel_relkind(target) != RELKIND_PARTITIONED_TABLE)
+		return NULL;
+	/* the first of them, the target itself, is not locked by that */
+	for_each_from(lc, find_all_inheritors(target, AccessShareLock, NULL), 1)
+	{
+		Relation	partition = table_open(lfirst_oid(lc), NoLock);
+
+		if (obstacle == NULL && partition->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+			obstacle = partition_obstacle(partition, (void *) shape);
+		table_close(partition, AccessShareLock);
+	}
+	return obstacle;
+}
+
+/* likewise, from the target itself */
+static const char *
+target_obstacle(const Job *job, const Shape *shape)
 {
 	const char *obstacle = fill_straight_obstacle(job, shape);
 	Relation	target;
@@ -124,9 +163,17 @@ straight_obstacle(const Job *job, const Shape *shape)
 	if (!shape->key_is_unique)
 		return "nothing tells that the source has each key once";
 	target = table_open(job->target, AccessShareLock);
-	obstacle = index_obstacle(target, shape);
+	obstacle = index_obstacle(target, shape, "the target");
 	table_close(target, AccessShareLock);
 	return obstacle;
+}
+
+const char *
+straight_obstacle(const Job *job, const Shape *shape)
+{
+	const char *obstacle = target_obstacle(job, shape);
+
+	return obstacle ? obstacle : partitions_obstacle(job->target, shape);
 }
 
 Straight *
@@ -174,14 +221,9 @@ find_greatest(Straight *self)
 static void
 begin(Straight *self)
 {
-	if (straight_obstacle(self->job, self->shape) != NULL)
-	{
-		self->is_off = true;
-		return;
-	}
+	/* locked, so that nothing comes in their way; altered since the shape was made: between two batches, or by pre_sql */
 	self->target = table_open(self->job->target, RowExclusiveLock);
-	/* altered since the shape was made: between two batches, or by pre_sql */
-	if (!bulk_fits(self->target, self->shape))
+	if (straight_obstacle(self->job, self->shape) != NULL || !bulk_fits(self->target, self->shape))
 	{
 		table_close(self->target, NoLock);
 		self->target = NULL;
@@ -191,7 +233,10 @@ begin(Straight *self)
 	if (self->key >= 0)
 		find_greatest(self);
 	self->bulk = bulk_open(self->target, self->shape, self->context);
-	bulk_into(self->bulk, self->target, 0);
+	if (self->target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		bulk_into_partitions(self->bulk, partition_obstacle, (void *) self->shape);
+	else
+		bulk_into(self->bulk, self->target, 0);
 }
 
 static bool
