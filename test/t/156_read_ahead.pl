@@ -46,6 +46,7 @@ as_loader($target, q{
 	CREATE TABLE dw.lists_b PARTITION OF dw.lists_all FOR VALUES FROM ('b') TO ('c');
 	ALTER TABLE dw.lists ADD UNIQUE (b, a);
 	ALTER TABLE dw.lists ALTER filler SET STORAGE PLAIN;
+	ALTER TABLE dw.parts ALTER filler SET STORAGE PLAIN;
 	SELECT incload_create_job('wide', 'src.wide', 'dw.wide', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0"}');
 	SELECT incload_create_job('pairs', 'src.pairs', 'dw.pairs', 'upsert', 'updated_at', '{a,b}', options => '{"lookback": "0"}');
 	SELECT incload_create_job('marked', 'src.marked', 'dw.marked', 'upsert', 'updated_at', '{id}', options =>
@@ -124,9 +125,8 @@ like(run('wide', 'incload.read_ahead = on'), qr/^300\|0\|300\|0\|0: [3-6]\d\d$/,
 
 run('parts');
 $target->safe_psql('postgres', 'VACUUM (FULL, ANALYZE) dw.parts');
-$wanted = $target->safe_psql('postgres', 'SELECT count(DISTINCT (tableoid, (ctid::text::point)[0])) FROM dw.parts WHERE id % 10 = 7');
 change('wide', 'id % 10 = 7', 'v = v + 1');
-is(run('parts', 'incload.read_ahead = on'), "300|0|300|0|0: $wanted", 'in partitions, of all kinds');
+is(run('parts', 'incload.read_ahead = on'), "300|0|300|0|0: 300", 'in partitions, of all kinds');
 is(differences($source, $target, '(SELECT * FROM wide)', '(SELECT id, v, updated_at FROM dw.parts)'), '0|0', 'and they are equal');
 run('lists');
 $target->safe_psql('postgres', 'VACUUM (FULL, ANALYZE) dw.lists');
