@@ -37,11 +37,10 @@
 #include "compat.h"
 #include "execute.h"
 #include "leaves.h"
-#include "plan.h"
 
 /* fewer staged rows than this are not worth a look */
 #define FEW_ROWS 64
-/* a table of fewer pages comes in by itself soon enough: 8 MB */
+/* a target of fewer pages comes in by itself soon enough: 8 MB */
 #define FEW_PAGES 1024
 
 /* so many pages are read, of rows all over the first so many staged ones */
@@ -317,6 +316,14 @@ is_slow(Ahead *self, const char *query, int64 nrows, QueryEnvironment *environme
 	return self->nslow > 0 && self->nslow * SLOW_SHARE >= self->nsampled;
 }
 
+/* is it worth a look? */
+static bool
+is_worth_it(const ApplyPlan *plan)
+{
+	return incload_read_ahead != READ_AHEAD_OFF && plan->lead == LEAD_PROBE && plan->staged >= FEW_ROWS &&
+		(incload_read_ahead == READ_AHEAD_ON || plan->pages >= FEW_PAGES);
+}
+
 /* false where there is nothing to be gained */
 static bool
 open_target(Ahead *self, const Job *job)
@@ -332,8 +339,7 @@ open_target(Ahead *self, const Job *job)
 		self->leaves = leaves_open(self->target, self->shape);
 		MemoryContextSwitchTo(old);
 	}
-	else if (!has_pages(self->target) ||
-			 (incload_read_ahead == READ_AHEAD_AUTO && RelationGetNumberOfBlocks(self->target) < FEW_PAGES))
+	else if (!has_pages(self->target))
 	{
 		table_close(self->target, NoLock);
 		MemoryContextDelete(self->context);
@@ -354,16 +360,16 @@ close_target(Ahead *self)
 }
 
 void
-ahead_look(const Job *job, const Shape *shape, const char *rows, int64 nrows, QueryEnvironment *environment)
+ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char *rows, QueryEnvironment *environment)
 {
 #ifdef USE_PREFETCH
 	Ahead		self = {.shape = shape, .room = Max(effective_cache_size / CACHE_SHARE, 1)};
 	char	   *query;
 
-	if (incload_read_ahead == READ_AHEAD_OFF || nrows < FEW_ROWS || !open_target(&self, job))
+	if (!is_worth_it(plan) || !open_target(&self, job))
 		return;
 	query = psprintf("SELECT %s FROM %s AS s", plan_key_order(shape, "s."), rows);
-	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, nrows, environment))
+	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, plan->staged, environment))
 	{
 		go_through(&self, ask_for_row, psprintf("%s ORDER BY %s", query, plan_key_order(shape, "s.")), environment);
 		ereport(DEBUG1,

@@ -62,16 +62,17 @@ correlation(Oid table, AttrNumber attnum)
 
 /*
  * How many rows the target has: the planner's own estimate, over all
- * partitions, by the file's size now, analyzed or not. And whether most of them
- * lie in the order of the key's first column.
+ * partitions, by the file's size now, analyzed or not. In how many pages, and whether
+ * most of them lie in the order of the key's first column.
  */
 static double
-estimate_rows(const Job *job, bool *ordered)
+estimate_rows(const Job *job, double *all_pages, bool *ordered)
 {
 	double		rows = 0;
 	double		rows_ordered = 0;
 	ListCell   *lc;
 
+	*all_pages = 0;
 	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
 	{
 		/* the first of them, the target itself, is not locked by now */
@@ -84,6 +85,7 @@ estimate_rows(const Job *job, bool *ordered)
 		{
 			estimate_rel_size(rel, NULL, &pages, &tuples, &visible);
 			rows += tuples;
+			*all_pages += pages;
 			rows_ordered += tuples * correlation(RelationGetRelid(rel),
 												 get_attnum(RelationGetRelid(rel), linitial(job->key)));
 		}
@@ -120,8 +122,9 @@ plan_key_order(const Shape *shape, const char *alias)
 	return buf.data;
 }
 
-char *
-plan_edge(const Job *job, const Shape *shape, bool is_last)
+/* a query for the first or the last of the target's values of the key's first column */
+static char *
+edge(const Job *job, const Shape *shape, bool is_last)
 {
 	const char *name = quote_identifier(shape->columns[shape->key[0]].name);
 
@@ -145,8 +148,8 @@ count_within(const Job *job, const Shape *shape, double enough, QueryEnvironment
 	TypeCacheEntry *type = lookup_type_cache(column->type, TYPECACHE_LT_OPR | TYPECACHE_GT_OPR);
 	char	   *sql = psprintf("SELECT FROM " STAGE_NAME " AS s"
 							   " WHERE NOT s.%s %s (%s) AND NOT s.%s %s (%s) LIMIT %.0f",
-							   name, operator_qualified_name(type->lt_opr), plan_edge(job, shape, false),
-							   name, operator_qualified_name(type->gt_opr), plan_edge(job, shape, true), enough);
+							   name, operator_qualified_name(type->lt_opr), edge(job, shape, false),
+							   name, operator_qualified_name(type->gt_opr), edge(job, shape, true), enough);
 
 	return (double) execute_statement(sql, environment, NULL).processed;
 }
@@ -158,7 +161,7 @@ plan_choose(const Job *job, const Shape *shape, double staged, bool is_guess,
 	ApplyPlan	plan = {.lead = LEAD_NONE, .staged = staged, .within = -1};
 	bool		ordered;
 
-	plan.target = estimate_rows(job, &ordered);
+	plan.target = estimate_rows(job, &plan.pages, &ordered);
 	plan.limit = plan.target * (ordered ? PROBE_RATIO_ORDERED : PROBE_RATIO);
 	if (!key_is_unique(job) || sql == NULL)
 	{

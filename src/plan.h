@@ -32,6 +32,7 @@ typedef struct ApplyPlan
 	double		staged;			/* rows in the stage */
 	double		within;			/* those not beyond all keys of the target; -1: not counted */
 	double		target;			/* rows of the target, about */
+	double		pages;			/* in which they are */
 	double		limit;			/* rows in the stage up to which probes win */
 } ApplyPlan;
 
@@ -48,8 +49,5 @@ extern char *plan_reason(const ApplyPlan *plan);
 
 /* "k1, k2, …" to sort staged rows by; NULL where a type of the key has no order */
 extern char *plan_key_order(const Shape *shape, const char *alias);
-
-/* a query of the first or last value that the target has in the first column of the key */
-extern char *plan_edge(const Job *job, const Shape *shape, bool is_last);
 
 #endif							/* INCLOAD_PLAN_H */

@@ -5,7 +5,8 @@
  * A key above every key that the target has is none of its rows'. That is so of
  * nearly all new rows where keys are numbers that go up, and then neither has a
  * row to be staged nor its key to be looked for, and many rows are put in at a
- * time. All others are staged and merged. Without a key, every row is new.
+ * time. All others are staged and merged. Without a key, every row is new. Keys of
+ * several columns are compared in the order in which their index has the columns.
  *
  * Somebody else may add a greater key meanwhile: then a row that he has, too, is a
  * unique violation, as it would be in MERGE.
@@ -32,9 +33,18 @@
 #include "catalog.h"
 #include "compat.h"
 #include "fill.h"
-#include "plan.h"
+#include "names.h"
 #include "straight.h"
 #include "trouble.h"
+
+/* KeyPart: a column of the key */
+typedef struct KeyPart
+{
+	int			position;		/* in a row */
+	TypeCacheEntry *type;
+	Oid			collation;
+	Datum		greatest;		/* of the greatest key of the target */
+} KeyPart;
 
 struct Straight
 {
@@ -42,64 +52,88 @@ struct Straight
 	const Shape *shape;
 	MemoryContext context;
 	const Trouble *texts;		/* of errors while rows are put in */
-	int			key;			/* its position in a row; -1: there is none */
 	int64		nseen;			/* rows of the run that came before the target was looked at */
 
 	/* of the batch */
 	bool		is_off;			/* something is in the way */
 	Relation	target;			/* NULL until there is a row to put in, likewise below */
 	Bulk	   *bulk;
-	TypeCacheEntry *type;		/* of the key */
-	Oid			collation;
-	bool		has_greatest;
-	Datum		greatest;		/* of the keys of the target */
+	KeyPart		parts[INDEX_MAX_KEYS];	/* of the key, in the order of its index */
+	bool		has_greatest;	/* the target has a key */
+	MemoryContext greatest;		/* has the values of the greatest one */
 	int64		nrows;
 };
 
-/* does it keep the key unique, and nothing else? */
+/* does it keep the key unique, and nothing else? Then in which order it has the key's columns, as positions in the key */
 static bool
-is_of_key(Relation index, AttrNumber key)
+is_of_key(Relation index, const Shape *shape, int *order)
 {
 	const FormData_pg_index *form = index->rd_index;
 
-	return form->indisunique && index->rd_rel->relam == BTREE_AM_OID &&
-		form->indnkeyatts == 1 && form->indkey.values[0] == key &&
-		RelationGetIndexPredicate(index) == NIL;
+	if (!form->indisunique || index->rd_rel->relam != BTREE_AM_OID || form->indnkeyatts != shape->nkeys ||
+		RelationGetIndexPredicate(index) != NIL)
+		return false;
+	for (int i = 0; i < form->indnkeyatts; i++)
+	{
+		/* a partition may have the column elsewhere */
+		const char *name = form->indkey.values[i] > 0
+			? get_attname(form->indrelid, form->indkey.values[i], false) : "";
+		int			k = 0;
+
+		while (k < shape->nkeys && strcmp(shape->columns[shape->key[k]].name, name) != 0)
+			k++;
+		if (k == shape->nkeys)
+			return false;
+		order[i] = k;
+	}
+	return true;
 }
 
 /* has it the order in which keys are compared here? */
 static bool
-has_order(Relation index, const TypeCacheEntry *type, Oid collation)
+has_order(Relation index, const Shape *shape, const int *order)
 {
+	int16	   *option = index->rd_indoption;
+
 	/* read from either end, it has the order of ORDER BY … DESC */
-	return (index->rd_indoption[0] == 0 || index->rd_indoption[0] == (INDOPTION_DESC | INDOPTION_NULLS_FIRST)) &&
-		index->rd_opfamily[0] == type->btree_opf && index->rd_indcollation[0] == collation;
+	if (option[0] != 0 && option[0] != (INDOPTION_DESC | INDOPTION_NULLS_FIRST))
+		return false;
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		const LoadColumn *column = &shape->columns[shape->key[order[i]]];
+
+		if (option[i] != option[0] || index->rd_indcollation[i] != column->collation ||
+			index->rd_opfamily[i] != lookup_type_cache(column->type, TYPECACHE_BTREE_OPFAMILY)->btree_opf)
+			return false;
+	}
+	return true;
 }
 
 /* a row that takes the place of another one in an index may have to wait until that one is gone */
 static const char *
-index_obstacle(Relation rel, const Shape *shape, const char *name)
+index_obstacle(Relation rel, const Shape *shape, const char *name, int *order)
 {
-	const LoadColumn *key = &shape->columns[shape->key[0]];
-	const TypeCacheEntry *type = lookup_type_cache(key->type, TYPECACHE_BTREE_OPFAMILY | TYPECACHE_CMP_PROC_FINFO);
-	/* a partition may have it elsewhere */
-	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), key->name);
 	bool		has_key_index = false;
 	const char *obstacle = NULL;
 	ListCell   *lc;
 
-	if (!OidIsValid(type->cmp_proc_finfo.fn_oid))
-		return "the key has no order";
+	for (int i = 0; i < shape->nkeys; i++)
+		if (!OidIsValid(lookup_type_cache(shape->columns[shape->key[i]].type, TYPECACHE_CMP_PROC_FINFO)->cmp_proc_finfo.fn_oid))
+			return "the key has no order";
 	foreach(lc, RelationGetIndexList(rel))
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		int			its_order[INDEX_MAX_KEYS];
 
-		if (is_of_key(index, attnum))
+		if (is_of_key(index, shape, its_order))
 		{
-			if (has_order(index, type, key->collation))
-				has_key_index = true;
-			else
+			if (!has_order(index, shape, its_order))
 				obstacle = psprintf("index \"%s\" of the target has the key in another order", RelationGetRelationName(index));
+			else
+			{
+				has_key_index = true;
+				memcpy(order, its_order, sizeof(int) * shape->nkeys);
+			}
 		}
 		else if (index->rd_index->indisunique || index->rd_index->indisexclusion)
 			obstacle = psprintf("index \"%s\" of the target is unique, too", RelationGetRelationName(index));
@@ -116,11 +150,12 @@ partition_obstacle(Relation partition, void *arg)
 {
 	const Shape *shape = arg;
 	const char *obstacle = fill_partition_obstacle(partition);
+	int			order[INDEX_MAX_KEYS];
 
 	if (obstacle || shape->nkeys == 0)
 		return obstacle;
 	return index_obstacle(partition, shape,
-						  psprintf("partition \"%s\" of the target", RelationGetRelationName(partition)));
+						  psprintf("partition \"%s\" of the target", RelationGetRelationName(partition)), order);
 }
 
 /* what keeps rows from one of the partitions, if there are any; whichever gets rows is not known yet */
@@ -144,9 +179,9 @@ partitions_obstacle(Oid target, const Shape *shape)
 	return obstacle;
 }
 
-/* likewise, from the target itself */
+/* likewise, from the target itself; else the order of the key's columns in its index */
 static const char *
-target_obstacle(const Job *job, const Shape *shape)
+target_obstacle(const Job *job, const Shape *shape, int *order)
 {
 	const char *obstacle = fill_straight_obstacle(job, shape);
 	Relation	target;
@@ -158,22 +193,28 @@ target_obstacle(const Job *job, const Shape *shape)
 		return "rows of the job are put aside";
 	if (shape->nkeys == 0)
 		return NULL;
-	if (shape->nkeys > 1)
-		return "the key has several columns";
 	if (!shape->key_is_unique)
 		return "nothing tells that the source has each key once";
 	target = table_open(job->target, AccessShareLock);
-	obstacle = index_obstacle(target, shape, "the target");
+	obstacle = index_obstacle(target, shape, "the target", order);
 	table_close(target, AccessShareLock);
 	return obstacle;
+}
+
+static const char *
+find_obstacle(const Job *job, const Shape *shape, int *order)
+{
+	const char *obstacle = target_obstacle(job, shape, order);
+
+	return obstacle ? obstacle : partitions_obstacle(job->target, shape);
 }
 
 const char *
 straight_obstacle(const Job *job, const Shape *shape)
 {
-	const char *obstacle = target_obstacle(job, shape);
+	int			order[INDEX_MAX_KEYS];
 
-	return obstacle ? obstacle : partitions_obstacle(job->target, shape);
+	return find_obstacle(job, shape, order);
 }
 
 Straight *
@@ -185,33 +226,68 @@ straight_create(const Job *job, const Shape *shape, const Trouble *texts, Memory
 	self->shape = shape;
 	self->context = context;
 	self->texts = texts;
-	self->key = shape->nkeys > 0 ? shape->key[0] : -1;
 	return self;
+}
+
+/* looks for the greatest of the target's keys that a row of the run can have at all: those without a NULL */
+static char *
+greatest_query(Straight *self)
+{
+	StringInfoData list;
+	StringInfoData where;
+	StringInfoData order;
+
+	initStringInfo(&list);
+	initStringInfo(&where);
+	initStringInfo(&order);
+	for (int i = 0; i < self->shape->nkeys; i++)
+	{
+		const char *name = quote_identifier(self->shape->columns[self->parts[i].position].name);
+		const char *comma = i ? ", " : "";
+
+		appendStringInfo(&list, "%st.%s", comma, name);
+		appendStringInfo(&where, "%st.%s IS NOT NULL", i ? " AND " : "", name);
+		appendStringInfo(&order, "%st.%s DESC", comma, name);
+	}
+	return psprintf("SELECT %s FROM %s AS t WHERE %s ORDER BY %s LIMIT 1", list.data,
+					relation_qualified_name(self->job->target), where.data, order.data);
+}
+
+/* in the order of the columns in the index */
+static void
+prepare_parts(Straight *self, const int *order)
+{
+	const Shape *shape = self->shape;
+
+	for (int i = 0; i < shape->nkeys; i++)
+	{
+		KeyPart    *part = &self->parts[i];
+
+		part->position = shape->key[order[i]];
+		part->type = lookup_type_cache(shape->columns[part->position].type, TYPECACHE_CMP_PROC_FINFO);
+		part->collation = shape->columns[part->position].collation;
+	}
 }
 
 static void
 find_greatest(Straight *self)
 {
-	const LoadColumn *key = &self->shape->columns[self->key];
 	MemoryContext context = CurrentMemoryContext;
-	bool		isnull = true;
-	Datum		value = (Datum) 0;
 
-	self->type = lookup_type_cache(key->type, TYPECACHE_CMP_PROC_FINFO);
-	self->collation = key->collation;
+	self->greatest = AllocSetContextCreate(self->context, "incload greatest key", ALLOCSET_SMALL_SIZES);
 	SPI_connect();
-	if (SPI_execute(plan_edge(self->job, self->shape, true), false, 1) != SPI_OK_SELECT)
+	if (SPI_execute(greatest_query(self), false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not look for the greatest key");
-	if (SPI_processed > 0)
-		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	self->has_greatest = !isnull;
-	if (!isnull)
+	self->has_greatest = SPI_processed > 0;
+	MemoryContextSwitchTo(self->greatest);
+	for (int i = 0; i < self->shape->nkeys && self->has_greatest; i++)
 	{
-		MemoryContext old = MemoryContextSwitchTo(self->context);
+		KeyPart    *part = &self->parts[i];
+		bool		isnull;
+		Datum		value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull);
 
-		self->greatest = self->type->typlen == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(value))
-			: datumCopy(value, self->type->typbyval, self->type->typlen);
-		MemoryContextSwitchTo(old);
+		part->greatest = part->type->typlen == -1 ? PointerGetDatum(PG_DETOAST_DATUM_COPY(value))
+			: datumCopy(value, part->type->typbyval, part->type->typlen);
 	}
 	SPI_finish();
 	MemoryContextSwitchTo(context);
@@ -221,17 +297,22 @@ find_greatest(Straight *self)
 static void
 begin(Straight *self)
 {
+	int			order[INDEX_MAX_KEYS];
+
 	/* locked, so that nothing comes in their way; altered since the shape was made: between two batches, or by pre_sql */
 	self->target = table_open(self->job->target, RowExclusiveLock);
-	if (straight_obstacle(self->job, self->shape) != NULL || !bulk_fits(self->target, self->shape))
+	if (find_obstacle(self->job, self->shape, order) != NULL || !bulk_fits(self->target, self->shape))
 	{
 		table_close(self->target, NoLock);
 		self->target = NULL;
 		self->is_off = true;
 		return;
 	}
-	if (self->key >= 0)
+	if (self->shape->nkeys > 0)
+	{
+		prepare_parts(self, order);
 		find_greatest(self);
+	}
 	self->bulk = bulk_open(self->target, self->shape, self->context);
 	if (self->target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 		bulk_into_partitions(self->bulk, partition_obstacle, (void *) self->shape);
@@ -239,12 +320,22 @@ begin(Straight *self)
 		bulk_into(self->bulk, self->target, 0);
 }
 
+/* is its key above the greatest? The first column in which they differ tells. */
 static bool
 is_new(Straight *self, Datum *values)
 {
-	return self->key < 0 || !self->has_greatest ||
-		DatumGetInt32(FunctionCall2Coll(&self->type->cmp_proc_finfo, self->collation,
-										values[self->key], self->greatest)) > 0;
+	if (!self->has_greatest)
+		return true;
+	for (int i = 0; i < self->shape->nkeys; i++)
+	{
+		const KeyPart *part = &self->parts[i];
+		int			difference = DatumGetInt32(FunctionCall2Coll(&part->type->cmp_proc_finfo, part->collation,
+																 values[part->position], part->greatest));
+
+		if (difference != 0)
+			return difference > 0;
+	}
+	return false;
 }
 
 bool
@@ -292,10 +383,11 @@ straight_end_batch(Straight *self)
 		bulk_close(self->bulk);
 		table_close(self->target, NoLock);
 		CommandCounterIncrement();
-		if (self->has_greatest && !self->type->typbyval)
-			pfree(DatumGetPointer(self->greatest));
+		if (self->greatest)
+			MemoryContextDelete(self->greatest);
 	}
 	self->has_greatest = false;
+	self->greatest = NULL;
 	self->is_off = false;
 	self->target = NULL;
 	self->bulk = NULL;

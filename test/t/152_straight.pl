@@ -51,6 +51,14 @@ as_loader($target, q{
 	CREATE TRIGGER see BEFORE INSERT ON dw.triggered FOR EACH ROW EXECUTE FUNCTION dw.see();
 	CREATE TABLE dw.words (w text COLLATE "und-x-icu" PRIMARY KEY, v int, updated_at timestamptz);
 	CREATE TABLE dw.log (v text, updated_at timestamptz);
+	-- by b, then a, downwards; with rows that have no key
+	CREATE TABLE dw.swapped (b int, updated_at timestamptz, a int);
+	CREATE UNIQUE INDEX ON dw.swapped (b DESC, a DESC) INCLUDE (updated_at);
+	INSERT INTO dw.swapped VALUES (NULL, NULL, 99999), (99999, NULL, NULL), (NULL, NULL, NULL);
+	CREATE TABLE dw.mixed (a int, b int, updated_at timestamptz);
+	CREATE UNIQUE INDEX mixed_a_b_key ON dw.mixed (a, b DESC);
+	CREATE TABLE dw.narrow (a int, b int PRIMARY KEY, updated_at timestamptz);
+	CREATE UNIQUE INDEX ON dw.narrow (a, b);
 	SELECT incload_create_job('up', 'src.items', 'dw.up', 'upsert', 'updated_at', '{id}');
 	SELECT incload_create_job('app', 'src.items', 'dw.app', 'append', 'updated_at', '{id}');
 	SELECT incload_create_job('unique_too', 'src.items', 'dw.unique_too', 'upsert', 'updated_at', '{id}');
@@ -58,9 +66,12 @@ as_loader($target, q{
 	SELECT incload_create_job('words', 'src.words', 'dw.words', 'upsert', 'updated_at', '{w}');
 	SELECT incload_create_job('log', 'src.log', 'dw.log', 'append', 'updated_at', '{}');
 	SELECT incload_create_job('pairs', 'src.pairs', 'dw.pairs', 'upsert', 'updated_at', '{a,b}');
+	SELECT incload_create_job('swapped', 'src.pairs', 'dw.swapped', 'upsert', 'updated_at', '{a,b}');
+	SELECT incload_create_job('mixed', 'src.pairs', 'dw.mixed', 'upsert', 'updated_at', '{a,b}');
+	SELECT incload_create_job('narrow', 'src.pairs', 'dw.narrow', 'upsert', 'updated_at', '{a,b}');
 	SELECT incload_create_job('marked', 'src.marked', 'dw.marked', 'upsert', 'updated_at', '{id}', options => '{"deletes": "soft", "deleted_column": "gone"}');
 });
-my @jobs = ('up', 'app', 'unique_too', 'triggered', 'words', 'log', 'pairs', 'marked');
+my @jobs = ('up', 'app', 'unique_too', 'triggered', 'words', 'log', 'pairs', 'swapped', 'mixed', 'narrow', 'marked');
 settle($source, 'log');
 as_loader($target, "SELECT incload_run('$_')") foreach @jobs;
 
@@ -126,7 +137,9 @@ like(explained('up'), qr/^put in Rows are put in as they are read whose key is a
 like(explained('log'), qr/^put in Rows are put in as they are read, from the 1001st of a run on$/m, 'and of rows without a key');
 like(explained('unique_too'), qr/^All rows are staged: index "unique_too_v_key" of the target is unique, too$/m, 'and of what is in the way: an index');
 like(explained('triggered'), qr/^All rows are staged: the target has triggers$/m, 'a trigger');
-like(explained('pairs'), qr/^All rows are staged: the key has several columns$/m, 'a key');
+like(explained('pairs'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'a key of several columns is none');
+like(explained('mixed'), qr/^All rows are staged: index "mixed_a_b_key" of the target has the key in another order$/m, 'but one that is read up and down is');
+like(explained('narrow'), qr/^All rows are staged: index "narrow_pkey" of the target is unique, too$/m, 'one that is unique by fewer columns is');
 
 # a handful is not worth it
 settle($source, 'items');
@@ -212,6 +225,29 @@ my $counts;
 ok(wait_for(30, sub { $counts = run('log'); $counts !~ /^0/ }), 'rows without a key are settled');
 is($counts, '5000|5000|0|0|0 straight', 'and put in');
 is(differences($source, $target, 'log', 'dw.log'), '0|0', 'all are there, once');
+
+# a key of several columns: the target's rows are pairs (i, i) up to 10; above them is (10, 11), but not (9, 99999)
+settle($source, 'pairs');
+$source->safe_psql('postgres', q{
+	INSERT INTO pairs SELECT 10, i FROM generate_series(11, 3010) i;
+	INSERT INTO pairs SELECT i, 3 FROM generate_series(11, 3010) i;
+	INSERT INTO pairs VALUES (9, 99998), (-1, 99997), (5, 6);
+	UPDATE pairs SET updated_at = clock_timestamp() WHERE a = 4 AND b = 4;
+});
+is(run('pairs'), '6004|6003|1|0|0 straight', 'pairs: in the order of their index');
+is(run('swapped'), '6004|6003|1|0|0 straight', 'in another order, downwards');
+is(run('mixed'), '6004|6003|1|0|0 staged', 'not where there is no one order');
+is_deeply([ differences($source, $target, 'pairs', '(SELECT a, b, updated_at FROM dw.pairs)', '(SELECT a, b, updated_at FROM dw.swapped WHERE updated_at IS NOT NULL)',
+	'(SELECT a, b, updated_at FROM dw.mixed)') ], [ ('0|0') x 3 ], 'all are there, once');
+is_sound('pairs', 'pairs');
+is_sound('swapped', 'pairs in the other order');
+# once more, between and above what is there
+settle($source, 'pairs');
+$source->safe_psql('postgres', q{INSERT INTO pairs SELECT i % 2000 * 2, 200000 + i FROM generate_series(1, 4000) i});
+is(run('pairs'), '4000|4000|0|0|0 straight', 'pairs: some are above all, some are not');
+is(run('swapped'), '4000|4000|0|0|0 straight', 'above all, as the first column is greater');
+is_deeply([ differences($source, $target, 'pairs', '(SELECT a, b, updated_at FROM dw.pairs)', '(SELECT a, b, updated_at FROM dw.swapped WHERE updated_at IS NOT NULL)') ],
+	[ ('0|0') x 2 ], 'all are there');
 
 # rows that are marked as deleted do not go in
 settle($source, 'marked');

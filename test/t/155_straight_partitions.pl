@@ -332,4 +332,25 @@ as_loader($target, q{
 is(run($_), '40001|40001|0|0|0 straight', "dw.$_") foreach 'many', 'broad';
 is_same('all rows have come', 'many', 'broad');
 
+# a partition key that is a part of the key, as that of a table by time has to be
+$source->safe_psql('postgres', q{CREATE TABLE days (id bigint, day date, v text, updated_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (id, day));
+	INSERT INTO days SELECT i, date '2026-01-01' + i / 100, 'v' || i FROM generate_series(1, 3000) i});
+foreign_table($target, 'days');
+as_loader($target, q{
+	CREATE TABLE dw.days (v text, id bigint, day date, updated_at timestamptz, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
+	DO $$ BEGIN FOR i IN 0 .. 11 LOOP
+		EXECUTE format('CREATE TABLE dw.days_%s PARTITION OF dw.days FOR VALUES FROM (%L) TO (%L)', i, date '2026-01-01' + i * 10, date '2026-01-11' + i * 10);
+	END LOOP; END $$;
+	SELECT incload_create_job('days', 'src.days', 'dw.days', 'upsert', 'updated_at', '{id,day}');
+});
+settle($source, 'days');
+is(run('days'), '3000|3000|0|0|0 straight', 'a key with the day in it: a first load');
+settle($source, 'days');
+$source->safe_psql('postgres', q{INSERT INTO days SELECT i, date '2026-01-01' + i / 100, 'v' || i FROM generate_series(3001, 8000) i;
+	INSERT INTO days VALUES (90000, '2026-01-05', 'late'), (1, '2026-04-02', 'low, but later');
+	UPDATE days SET v = 'changed', updated_at = clock_timestamp() WHERE id % 100 = 1 AND id < 3000});
+is(run('days'), '5032|5002|30|0|0 straight', 'new days and what has changed before');
+is(differences($source, $target, 'days', '(SELECT id, day, v, updated_at FROM dw.days)'), '0|0', 'all of it, once');
+is_sound('days', 'days');
+
 done_testing();
