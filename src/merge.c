@@ -384,15 +384,15 @@ static void
 run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, ApplyCounts *counts)
 {
 	QueryEnvironment *environment = stage_environment(stage);
-	PlanLead	lead = merge_plan(job, shape, mode, stage->nrows, false, environment).lead;
+	ApplyPlan	plan = merge_plan(job, shape, mode, stage->nrows, false, environment);
+	PlanLead	lead = plan.lead;
 	int64		live = stage->nrows - stage->nmarked;
 	int64		differing = -1;
 	int64		inserted;
 	int64		suppressed;
 	ExecuteCounts done;
 
-	if (lead == LEAD_PROBE)
-		ahead_look(job, shape, live_rows(shape, false), live, environment);
+	ahead_look(job, shape, &plan, live_rows(shape, false), live, environment);
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
 		merge_may_suppress(job->target, false))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
@@ -465,6 +465,7 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 			 ApplyCounts *counts)
 {
 	QueryEnvironment *environment = stage_environment(stage);
+	ApplyPlan	plan;
 	PlanLead	lead;
 	int64		found = 0;
 	int64		deleted;
@@ -474,9 +475,9 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 	/* the filter's texts mean here what they mean there */
 	if (scope && shape->zone)
 		role_set("TimeZone", shape->zone);
-	lead = merge_delete_plan(job, shape, scope, marked, false, environment).lead;
-	if (lead == LEAD_PROBE)
-		ahead_look(job, shape, marked_rows(shape, false), marked, environment);
+	plan = merge_delete_plan(job, shape, scope, marked, false, environment);
+	lead = plan.lead;
+	ahead_look(job, shape, &plan, marked_rows(shape, false), marked, environment);
 	if (may_suppress_deletes(job))
 		found = execute_led(psprintf("SELECT FROM %s", doomed_rows(job, shape, scope, false, lead)),
 							lead, environment, NULL).processed;

@@ -62,16 +62,17 @@ correlation(Oid table, AttrNumber attnum)
 
 /*
  * How many rows the target has: the planner's own estimate, over all
- * partitions, by the file's size now, analyzed or not. And whether most of them
- * lie in the order of the key's first column.
+ * partitions, by the file's size now, analyzed or not. That size. And whether most
+ * of them lie in the order of the key's first column.
  */
 static double
-estimate_rows(const Job *job, bool *ordered)
+estimate_rows(const Job *job, double *size, bool *ordered)
 {
 	double		rows = 0;
 	double		rows_ordered = 0;
 	ListCell   *lc;
 
+	*size = 0;
 	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
 	{
 		/* the first of them, the target itself, is not locked by now */
@@ -84,6 +85,7 @@ estimate_rows(const Job *job, bool *ordered)
 		{
 			estimate_rel_size(rel, NULL, &pages, &tuples, &visible);
 			rows += tuples;
+			*size += pages;
 			rows_ordered += tuples * correlation(RelationGetRelid(rel),
 												 get_attnum(RelationGetRelid(rel), linitial(job->key)));
 		}
@@ -158,7 +160,7 @@ plan_choose(const Job *job, const Shape *shape, double staged, bool is_guess,
 	ApplyPlan	plan = {.lead = LEAD_NONE, .staged = staged, .within = -1};
 	bool		ordered;
 
-	plan.target = estimate_rows(job, &ordered);
+	plan.target = estimate_rows(job, &plan.pages, &ordered);
 	plan.limit = plan.target * (ordered ? PROBE_RATIO_ORDERED : PROBE_RATIO);
 	if (!key_is_unique(job) || sql == NULL)
 	{
