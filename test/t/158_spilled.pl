@@ -43,6 +43,21 @@ like(as_loader($target, q{SELECT rows_read, rows_rejected FROM incload_run('barr
 is(as_loader($target, q{SELECT count(*) FROM incload.reject WHERE job = 'barred'}), '0', 'none is put aside any more');
 is(differences($source, $target, $newest, '(SELECT a, b, v, n, updated_at FROM dw.barred)'), '0|0', 'and all are loaded');
 
+# a few rows that are large: those that are refused are found one by one
+$source->safe_psql('postgres', q{
+	CREATE TABLE large (id int PRIMARY KEY, n int, v text, updated_at timestamptz NOT NULL DEFAULT clock_timestamp());
+	ALTER TABLE large ALTER v SET STORAGE EXTERNAL;
+	INSERT INTO large SELECT i, i, repeat(md5(i::text), 1000) FROM generate_series(1, 20) i;
+});
+foreign_table($target, 'large');
+settle($source, 'large');
+as_loader($target, q{
+	CREATE TABLE dw.large (id int PRIMARY KEY, n int CHECK (n <> 7), v text, updated_at timestamptz);
+	SELECT incload_create_job('large', 'src.large', 'dw.large', 'upsert', 'updated_at', '{id}', options => '{"lookback": "0", "reject_limit": 2}');
+});
+is(as_loader($target, q{SELECT rows_read, rows_inserted, rows_rejected FROM incload_run('large')}), '20|19|1', 'of large rows, one is refused');
+is(differences($source, $target, '(SELECT * FROM large WHERE n <> 7)', '(SELECT id, n, v, updated_at FROM dw.large)'), '0|0', 'and the others are loaded');
+
 $target->stop;
 $source->stop;
 done_testing();
