@@ -32,6 +32,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/spccache.h"
+#include "utils/typcache.h"
 
 #include "ahead.h"
 #include "compat.h"
@@ -49,11 +50,20 @@
 /* where one in so many takes longer than so many microseconds, they come from disk */
 #define SLOW_SHARE 4
 #define SLOW_US 50
+/* and where that is one in so many rows, new ones among them, it is worth to look for each */
+#define ROWS_SHARE 16
 /* one in so many pages of effective_cache_size */
 #define CACHE_SHARE 4
 
 /* so many partitions are looked into at once: each takes 30 kB */
 #define MAX_PROBES 64
+
+/* without it, to ask for a page does nothing, whatever effective_io_concurrency says */
+#ifdef USE_PREFETCH
+#define CAN_ASK true
+#else
+#define CAN_ASK false
+#endif
 
 int			incload_read_ahead = READ_AHEAD_AUTO;
 
@@ -77,11 +87,13 @@ typedef struct Ahead
 	Leaves	   *leaves;			/* NULL: the target has the rows itself */
 	HTAB	   *probes;
 	MemoryContext context;
+	MemoryContext scans;		/* what the probes have */
 
 	/* while some are read */
 	int64		every;
 	int64		seen;
-	int			nsampled;
+	int			ntried;			/* rows */
+	int			nsampled;		/* of these: that have a page */
 	int			nslow;
 
 	/* while they are asked for */
@@ -89,7 +101,19 @@ typedef struct Ahead
 	int64		nasked;
 } Ahead;
 
-/* are these the key's columns, all of them, in whatever order? A partition may have them elsewhere. */
+/* which operator finds a value of the i-th column? */
+static Oid
+equality(Relation index, int i)
+{
+	Oid			type = index->rd_opcintype[i];
+
+	return get_opfamily_member(index->rd_opfamily[i], type, type, BTEqualStrategyNumber);
+}
+
+/*
+ * Are these the key's columns, all of them, in whatever order, and compared as the MERGE does it?
+ * A partition may have them elsewhere.
+ */
 static bool
 is_index_of_key(Probe *probe, Relation index, const Shape *shape)
 {
@@ -107,7 +131,8 @@ is_index_of_key(Probe *probe, Relation index, const Shape *shape)
 			   strcmp(shape->columns[shape->key[k]].name,
 					  NameStr(TupleDescAttr(RelationGetDescr(probe->table), attnum - 1)->attname)) != 0)
 			k++;
-		if (k == shape->nkeys)
+		if (k == shape->nkeys ||
+			equality(index, i) != lookup_type_cache(shape->columns[shape->key[k]].type, TYPECACHE_EQ_OPR)->eq_opr)
 			return false;
 		probe->position[i] = k;
 	}
@@ -120,13 +145,8 @@ begin_scan(Probe *probe)
 	Relation	index = probe->index;
 
 	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
-	{
-		Oid			type = index->rd_opcintype[i];
-		Oid			equal = get_opfamily_member(index->rd_opfamily[i], type, type, BTEqualStrategyNumber);
-
-		ScanKeyEntryInitialize(&probe->keys[i], 0, i + 1, BTEqualStrategyNumber, type,
-							   index->rd_indcollation[i], get_opcode(equal), (Datum) 0);
-	}
+		ScanKeyEntryInitialize(&probe->keys[i], 0, i + 1, BTEqualStrategyNumber, index->rd_opcintype[i],
+							   index->rd_indcollation[i], get_opcode(equality(index, i)), (Datum) 0);
 	/* whatever is there: a MERGE looks at it, too, before it knows that it is dead */
 	probe->scan = compat_index_beginscan(probe->table, index, SnapshotAny, index->rd_index->indnkeyatts);
 }
@@ -184,6 +204,7 @@ close_probes(Ahead *self)
 		}
 		hash_search(self->probes, &probe->table_id, HASH_REMOVE, NULL);
 	}
+	MemoryContextReset(self->scans);
 }
 
 /* of the table in which the row's key is; NULL for none */
@@ -199,19 +220,16 @@ find_probe(Ahead *self, TupleTableSlot *slot)
 	probe = hash_search(self->probes, &table, HASH_FIND, NULL);
 	if (probe == NULL)
 	{
-		MemoryContext old = MemoryContextSwitchTo(self->context);
-
 		if (hash_get_num_entries(self->probes) >= MAX_PROBES)
 			close_probes(self);
 		probe = hash_search(self->probes, &table, HASH_ENTER, &is_there);
 		memset(&probe->table, 0, sizeof(Probe) - offsetof(Probe, table));
 		open_probe(probe, self->shape);
-		MemoryContextSwitchTo(old);
 	}
 	return probe->table ? probe : NULL;
 }
 
-/* begins to look for a row's key */
+/* begins to look for a row's key; in the context of the scans, as they may keep what they make on the way */
 static Probe *
 seek(Ahead *self, TupleTableSlot *slot)
 {
@@ -243,26 +261,44 @@ next_page(Probe *probe, BlockNumber *page)
 	return tid != NULL;
 }
 
+/* the last page of those that may hold a row; no leaf of the index stays pinned, which VACUUM would wait for */
+static bool
+find_page(Ahead *self, TupleTableSlot *slot, Probe **probe, BlockNumber *page)
+{
+	bool		found = false;
+
+	*probe = seek(self, slot);
+	while (*probe && next_page(*probe, page))
+		found = true;
+	return found;
+}
+
 /* reads a page of some of the rows */
 static bool
 sample_row(TupleTableSlot *slot, DestReceiver *dest)
 {
 	Ahead	   *self = (Ahead *) dest;
-	Probe	   *probe = self->seen++ % self->every == 0 ? seek(self, slot) : NULL;
+	MemoryContext old = MemoryContextSwitchTo(self->scans);
+	Probe	   *probe;
 	BlockNumber page;
 
-	if (probe && next_page(probe, &page))
+	if (self->seen++ % self->every == 0)
 	{
-		instr_time	start;
-		instr_time	time;
+		self->ntried++;
+		if (find_page(self, slot, &probe, &page))
+		{
+			instr_time	start;
+			instr_time	time;
 
-		INSTR_TIME_SET_CURRENT(start);
-		ReleaseBuffer(ReadBuffer(probe->table, page));
-		INSTR_TIME_SET_CURRENT(time);
-		INSTR_TIME_SUBTRACT(time, start);
-		self->nsampled++;
-		self->nslow += INSTR_TIME_GET_MICROSEC(time) > SLOW_US;
+			INSTR_TIME_SET_CURRENT(start);
+			ReleaseBuffer(ReadBuffer(probe->table, page));
+			INSTR_TIME_SET_CURRENT(time);
+			INSTR_TIME_SUBTRACT(time, start);
+			self->nsampled++;
+			self->nslow += INSTR_TIME_GET_MICROSEC(time) > SLOW_US;
+		}
 	}
+	MemoryContextSwitchTo(old);
 	return self->seen < SAMPLED_ROWS;
 }
 
@@ -271,6 +307,7 @@ static bool
 ask_for_row(TupleTableSlot *slot, DestReceiver *dest)
 {
 	Ahead	   *self = (Ahead *) dest;
+	MemoryContext old = MemoryContextSwitchTo(self->scans);
 	Probe	   *probe = seek(self, slot);
 	BlockNumber page;
 
@@ -282,6 +319,7 @@ ask_for_row(TupleTableSlot *slot, DestReceiver *dest)
 		if (PrefetchBuffer(probe->table, MAIN_FORKNUM, page).initiated_io)
 			self->nasked++;
 	}
+	MemoryContextSwitchTo(old);
 	return self->nasked < self->room;
 }
 
@@ -313,7 +351,7 @@ is_slow(Ahead *self, const char *query, int64 nrows, QueryEnvironment *environme
 {
 	self->every = Max(Min(nrows, SAMPLED_ROWS) / SAMPLES, 1);
 	go_through(self, sample_row, query, environment);
-	return self->nslow > 0 && self->nslow * SLOW_SHARE >= self->nsampled;
+	return self->nslow > 0 && self->nslow * SLOW_SHARE >= self->nsampled && self->nslow * ROWS_SHARE >= self->ntried;
 }
 
 /* is it worth a look? */
@@ -331,6 +369,7 @@ open_target(Ahead *self, const Job *job)
 	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Probe)};
 
 	self->context = control.hcxt = AllocSetContextCreate(CurrentMemoryContext, "incload read-ahead", ALLOCSET_DEFAULT_SIZES);
+	self->scans = AllocSetContextCreate(self->context, "incload read-ahead scans", ALLOCSET_DEFAULT_SIZES);
 	self->target = table_open(job->target, AccessShareLock);
 	if (self->target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
@@ -360,13 +399,14 @@ close_target(Ahead *self)
 }
 
 void
-ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char *rows, QueryEnvironment *environment)
+ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char *rows, int64 nrows,
+		   QueryEnvironment *environment)
 {
-#ifdef USE_PREFETCH
 	Ahead		self = {.shape = shape, .room = Max(effective_cache_size / CACHE_SHARE, 1)};
 	char	   *query;
 
-	if (!is_worth_it(plan) || !open_target(&self, job))
+	if (!CAN_ASK || incload_read_ahead == READ_AHEAD_OFF || plan->lead != LEAD_PROBE || nrows < FEW_ROWS ||
+		(incload_read_ahead == READ_AHEAD_AUTO && plan->pages < FEW_PAGES) || !open_target(&self, job))
 		return;
 	query = psprintf("SELECT %s FROM %s AS s", plan_key_order(shape, "s."), rows);
 	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, plan->staged, environment))
@@ -376,5 +416,4 @@ ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char
 				(errmsg_internal("asked for " INT64_FORMAT " pages of %s ahead of the rows", self.nasked, job->target_name)));
 	}
 	close_target(&self);
-#endif
 }

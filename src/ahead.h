@@ -24,11 +24,12 @@ typedef enum ReadAhead
 extern int	incload_read_ahead;
 
 /*
- * Before a statement of this plan: asks the kernel for the pages that hold the rows
- * with the keys of "rows", an item of FROM with the stage's columns. Does nothing where
- * this is of no use, or not possible: see ahead.c. Throws what the comparison of keys throws.
+ * Asks the kernel for the pages that hold the rows with the keys of "rows", an item
+ * of FROM with the stage's columns that has so many rows. Does nothing where they are
+ * not probed for, or where this is of no use, or not possible: see ahead.c. Throws what
+ * the comparison of keys throws.
  */
-extern void ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char *rows,
+extern void ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char *rows, int64 nrows,
 					   QueryEnvironment *environment);
 
 #endif							/* INCLOAD_AHEAD_H */

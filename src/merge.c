@@ -382,7 +382,7 @@ run_merge(const Job *job, const Shape *shape, Stage *stage, ApplyMode mode, Appl
 	int64		suppressed;
 	ExecuteCounts done;
 
-	ahead_look(job, shape, &plan, live_rows(shape, false), environment);
+	ahead_look(job, shape, &plan, live_rows(shape, false), live, environment);
 	if (mode == APPLY_MERGE && merge_update_condition(job, shape, "t", "s") != NULL &&
 		merge_may_suppress(job->target, false))
 		differing = execute_led(differing_statement(job, shape), lead, environment, NULL).processed;
@@ -467,7 +467,7 @@ merge_delete(const Job *job, const Shape *shape, Stage *stage, const char *scope
 		role_set("TimeZone", shape->zone);
 	plan = merge_delete_plan(job, shape, scope, marked, false, environment);
 	lead = plan.lead;
-	ahead_look(job, shape, &plan, marked_rows(shape, false), environment);
+	ahead_look(job, shape, &plan, marked_rows(shape, false), marked, environment);
 	if (may_suppress_deletes(job))
 		found = execute_led(psprintf("SELECT FROM %s", doomed_rows(job, shape, scope, false, lead)),
 							lead, environment, NULL).processed;

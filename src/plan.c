@@ -62,17 +62,17 @@ correlation(Oid table, AttrNumber attnum)
 
 /*
  * How many rows the target has: the planner's own estimate, over all
- * partitions, by the file's size now, analyzed or not. In how many pages, and whether
- * most of them lie in the order of the key's first column.
+ * partitions, by the file's size now, analyzed or not. That size. And whether most
+ * of them lie in the order of the key's first column.
  */
 static double
-estimate_rows(const Job *job, double *all_pages, bool *ordered)
+estimate_rows(const Job *job, double *size, bool *ordered)
 {
 	double		rows = 0;
 	double		rows_ordered = 0;
 	ListCell   *lc;
 
-	*all_pages = 0;
+	*size = 0;
 	foreach(lc, find_all_inheritors(job->target, AccessShareLock, NULL))
 	{
 		/* the first of them, the target itself, is not locked by now */
@@ -85,7 +85,7 @@ estimate_rows(const Job *job, double *all_pages, bool *ordered)
 		{
 			estimate_rel_size(rel, NULL, &pages, &tuples, &visible);
 			rows += tuples;
-			*all_pages += pages;
+			*size += pages;
 			rows_ordered += tuples * correlation(RelationGetRelid(rel),
 												 get_attnum(RelationGetRelid(rel), linitial(job->key)));
 		}

@@ -32,7 +32,7 @@ typedef struct ApplyPlan
 	double		staged;			/* rows in the stage */
 	double		within;			/* those not beyond all keys of the target; -1: not counted */
 	double		target;			/* rows of the target, about */
-	double		pages;			/* in which they are */
+	double		pages;			/* that they take up, over all partitions */
 	double		limit;			/* rows in the stage up to which probes win */
 } ApplyPlan;
 

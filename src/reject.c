@@ -369,7 +369,6 @@ remove_obsolete(const Job *job, const Shape *shape, Stage *stage)
 	OpenReject *sorted = palloc(sizeof(OpenReject) * Max(open->nrows, 1));
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(shape->desc, &TTSOpsMinimalTuple);
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext, "incload row", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old;
 	StringInfoData ids;
 	int			level = pin_keys();
 
@@ -377,22 +376,23 @@ remove_obsolete(const Job *job, const Shape *shape, Stage *stage)
 	for (int i = 0; i < open->nrows; i++)
 		sorted[i] = (OpenReject) {open->value[i][0], open->value[i][1]};
 	qsort(sorted, open->nrows, sizeof(OpenReject), compare_open);
-	old = MemoryContextSwitchTo(row_context);
 	tuplestore_select_read_pointer(stage->rows, 0);
 	tuplestore_rescan(stage->rows);
+	/* a row that comes from a file is the slot's, in the context in which it is read */
 	while (open->nrows > 0 && tuplestore_gettupleslot(stage->rows, true, false, slot))
 	{
+		MemoryContext old = MemoryContextSwitchTo(row_context);
 		OpenReject	wanted;
 		OpenReject *found;
 
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(row_context);
 		wanted.key = staged_key(shape, slot);
 		found = bsearch(&wanted, sorted, open->nrows, sizeof(OpenReject), compare_open);
 		if (found)
 			appendStringInfo(&ids, "%s%s", ids.len ? "," : "{", found->id);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(row_context);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	ExecDropSingleTupleTableSlot(slot);
 	AtEOXact_GUC(false, level);

@@ -234,9 +234,10 @@ sift_pool(Sifting *self)
 		}
 		MemoryContextSwitchTo(old);
 	}
+	/* what it has may be in the context of the rounds */
+	ExecDropSingleTupleTableSlot(slot);
 	tuplestore_end(self->pool);
 	MemoryContextDelete(round);
-	ExecDropSingleTupleTableSlot(slot);
 }
 
 /*

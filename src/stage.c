@@ -184,19 +184,21 @@ pour(Stage *stage, void (*take) (void *into, Datum *values, bool *nulls), void *
 {
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(stage->shape->desc, &TTSOpsMinimalTuple);
 	MemoryContext row_context = AllocSetContextCreate(stage->context, "incload row", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(row_context);
 
 	tuplestore_select_read_pointer(stage->rows, 0);
 	tuplestore_rescan(stage->rows);
+	/* a row that comes from a file is the slot's, in the context in which it is read */
 	while (tuplestore_gettupleslot(stage->rows, true, false, slot))
 	{
+		MemoryContext old = MemoryContextSwitchTo(row_context);
+
 		CHECK_FOR_INTERRUPTS();
-		MemoryContextReset(row_context);
 		slot_getallattrs(slot);
 		if (!is_marked(stage, slot->tts_values, slot->tts_isnull))
 			take(into, slot->tts_values, slot->tts_isnull);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(row_context);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	ExecDropSingleTupleTableSlot(slot);
 }

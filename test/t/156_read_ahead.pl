@@ -28,7 +28,7 @@ as_loader($target, q{
 	ALTER TABLE dw.pairs ALTER filler SET STORAGE PLAIN, ALTER a SET NOT NULL, ALTER b SET NOT NULL;
 	CREATE TABLE dw.marked (filler char(6000) DEFAULT 'x', id int PRIMARY KEY, updated_at timestamptz);
 	ALTER TABLE dw.marked ALTER filler SET STORAGE PLAIN;
-	-- partitions of each kind, one below the other, with their columns in other orders; one has no index of the key, one is a foreign table
+	-- partitions of each kind, one below the other, with their columns in other orders
 	CREATE TABLE dw.parts (id int PRIMARY KEY, v int, updated_at timestamptz, filler char(6000) DEFAULT 'x') PARTITION BY RANGE (id);
 	CREATE TABLE dw.parts_1 (filler char(6000) DEFAULT 'x', gone int, v int, updated_at timestamptz, id int NOT NULL) PARTITION BY HASH (id);
 	ALTER TABLE dw.parts_1 DROP COLUMN gone;
