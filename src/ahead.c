@@ -356,9 +356,9 @@ is_slow(Ahead *self, const char *query, int64 nrows, QueryEnvironment *environme
 
 /* is it worth a look? */
 static bool
-is_worth_it(const ApplyPlan *plan)
+is_worth_it(const ApplyPlan *plan, int64 nrows)
 {
-	return incload_read_ahead != READ_AHEAD_OFF && plan->lead == LEAD_PROBE && plan->staged >= FEW_ROWS &&
+	return CAN_ASK && incload_read_ahead != READ_AHEAD_OFF && plan->lead == LEAD_PROBE && nrows >= FEW_ROWS &&
 		(incload_read_ahead == READ_AHEAD_ON || plan->pages >= FEW_PAGES);
 }
 
@@ -405,11 +405,10 @@ ahead_look(const Job *job, const Shape *shape, const ApplyPlan *plan, const char
 	Ahead		self = {.shape = shape, .room = Max(effective_cache_size / CACHE_SHARE, 1)};
 	char	   *query;
 
-	if (!CAN_ASK || incload_read_ahead == READ_AHEAD_OFF || plan->lead != LEAD_PROBE || nrows < FEW_ROWS ||
-		(incload_read_ahead == READ_AHEAD_AUTO && plan->pages < FEW_PAGES) || !open_target(&self, job))
+	if (!is_worth_it(plan, nrows) || !open_target(&self, job))
 		return;
 	query = psprintf("SELECT %s FROM %s AS s", plan_key_order(shape, "s."), rows);
-	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, plan->staged, environment))
+	if (incload_read_ahead == READ_AHEAD_ON || is_slow(&self, query, nrows, environment))
 	{
 		go_through(&self, ask_for_row, psprintf("%s ORDER BY %s", query, plan_key_order(shape, "s.")), environment);
 		ereport(DEBUG1,
