@@ -14,11 +14,13 @@
 #include "executor/nodeModifyTable.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_coerce.h"
 #include "parser/parse_node.h"
 #include "parser/parse_relation.h"
 #include "rewrite/rewriteHandler.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -87,6 +89,19 @@ require_insert(Relation target, const Shape *shape, EState *estate)
 	free_parsestate(pstate);
 }
 
+/* NULL, which a domain may refuse. Older minor releases have no function for that. */
+static Node *
+null_of(Form_pg_attribute att)
+{
+	int32		typmod = att->atttypmod;
+	Oid			base = getBaseTypeAndTypmod(att->atttypid, &typmod);
+	Node	   *value = (Node *) makeConst(base, typmod, att->attcollation, att->attlen, (Datum) 0, true, att->attbyval);
+
+	if (base == att->atttypid)
+		return value;
+	return coerce_to_domain(value, base, typmod, att->atttypid, COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1, false);
+}
+
 /* the columns that are not loaded get what an INSERT would give them */
 static void
 prepare_defaults(Bulk *self)
@@ -102,10 +117,8 @@ prepare_defaults(Bulk *self)
 		if (att->attisdropped || att->attgenerated || shape_loads(self->shape, att->attnum))
 			continue;
 		value = build_column_default(self->target, att->attnum);
-		/* a domain may refuse NULL */
 		if (value == NULL)
-			value = coerce_null_to_domain(att->atttypid, att->atttypmod, att->attcollation,
-										  att->attlen, att->attbyval);
+			value = null_of(att);
 		if (IsA(value, Const) && ((Const *) value)->constisnull)
 			continue;
 		self->defaults[self->ndefaults].position = i;
