@@ -322,6 +322,9 @@ bulk_put(Bulk *self, Datum *values, bool *nulls)
 	TupleTableSlot *slot;
 	TupleConstr *constr;
 
+	/* the row before it lies in that memory */
+	if (heap == NULL)
+		ExecClearTuple(self->row);
 	ResetPerTupleExprContext(self->estate);
 	fill_slot(self, heap ? bulk_heap_slot(heap) : self->row, values, nulls);
 	if (heap == NULL)

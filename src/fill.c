@@ -94,9 +94,12 @@ decoding_obstacle(Relation target)
 	return NULL;
 }
 
-/* indexes that would be built otherwise than they are kept */
+/*
+ * Indexes that would be built otherwise than they are kept. One that is not valid
+ * is made so by a new heap, and where rows are added gets them as from an INSERT.
+ */
 static const char *
-index_obstacle(Relation target)
+index_obstacle(Relation target, bool in_new_heap)
 {
 	List	   *indexes = RelationGetIndexList(target);
 	const char *obstacle = NULL;
@@ -110,7 +113,7 @@ index_obstacle(Relation target)
 		if (!HeapTupleIsValid(tuple))
 			continue;
 		form = (Form_pg_index) GETSTRUCT(tuple);
-		if (!form->indisvalid || !form->indisready)
+		if (in_new_heap && (!form->indisvalid || !form->indisready))
 			obstacle = psprintf("index \"%s\" is not valid", get_rel_name(form->indexrelid));
 		else if (!form->indimmediate)
 			obstacle = psprintf("constraint \"%s\" is deferrable", get_rel_name(form->indexrelid));
@@ -164,7 +167,7 @@ find_obstacle(const Job *job, const Shape *shape, bool in_new_heap)
 		obstacle = "the target has row security";
 	/* before triggers: a deferrable constraint has one */
 	if (obstacle == NULL)
-		obstacle = index_obstacle(target);
+		obstacle = index_obstacle(target, in_new_heap);
 	if (obstacle == NULL)
 		obstacle = trigger_obstacle(target, "the target", true);
 	if (obstacle == NULL && in_new_heap)
@@ -201,7 +204,7 @@ fill_partition_obstacle(Relation partition)
 		return psprintf("%s is a foreign table", name);
 	if (partition->rd_rel->relam != HEAP_TABLE_AM_OID)
 		return psprintf("%s has another access method than heap", name);
-	obstacle = index_obstacle(partition);
+	obstacle = index_obstacle(partition, false);
 	return obstacle ? obstacle : trigger_obstacle(partition, name, false);
 }
 

@@ -129,7 +129,7 @@ index_obstacle(Relation rel, const Shape *shape, const char *name, int *order)
 		{
 			if (!has_order(index, shape, its_order))
 				obstacle = psprintf("index \"%s\" of the target has the key in another order", RelationGetRelationName(index));
-			else
+			else if (index->rd_index->indisvalid)
 			{
 				has_key_index = true;
 				memcpy(order, its_order, sizeof(int) * shape->nkeys);

@@ -320,6 +320,32 @@ is(run('locked'), '40001|40001|0|0|0 staged', 'the next run goes the other way')
 is_same('with all rows', 'locked');
 is($target->safe_psql('postgres', 'SELECT count(*), min(id), max(id) FROM dw.seen'), '5000|30000|34999', 'and the trigger has seen its own');
 
+# an index that is built meanwhile, as an INSERT fills it
+as_loader($target, q{
+	CREATE TABLE dw.indexed (id bigint PRIMARY KEY, v text, n numeric(8,2), updated_at timestamptz) PARTITION BY RANGE (id);
+	CREATE TABLE dw.indexed_1 PARTITION OF dw.indexed FOR VALUES FROM (MINVALUE) TO (30000);
+	CREATE TABLE dw.indexed_2 PARTITION OF dw.indexed DEFAULT;
+	SELECT incload_create_job('indexed', 'src.items', 'dw.indexed', 'upsert', 'updated_at', '{id}', options => '{"filter": "public.gate(id)"}');
+});
+$gate->query_safe('SELECT pg_advisory_lock(7)');
+$run = start_sql($target, 'loader', q{SELECT rows_read, rows_inserted FROM incload_run('indexed')});
+ok(at_gate(), 'a run waits for rows at the source');
+my $build = start_sql($target, 'loader', q{CREATE INDEX CONCURRENTLY meanwhile ON dw.indexed_2 (v)});
+ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('dw.meanwhile') AND NOT indisvalid}) eq '1' }), 'an index is being built');
+like(explained('indexed'), qr/^put in /m, 'which forbids nothing');
+$gate->query_safe('SELECT pg_advisory_unlock(7)');
+($status, my $counts, $err) = $run->finish;
+is("$status $counts", "0 40001|40001\n", 'the run goes on') or diag $err;
+($status, undef, $err) = $build->finish;
+is($status, 0, 'the index is done') or diag $err;
+is_same('all rows have come', 'indexed');
+is_sound('indexed', 'an index that was built meanwhile');
+# the key's own has to be whole
+as_loader($target, q{CREATE TABLE dw.doubtful (id bigint, v text, n numeric(8,2), updated_at timestamptz); INSERT INTO dw.doubtful VALUES (1), (1)});
+is($target->psql('postgres', 'CREATE UNIQUE INDEX CONCURRENTLY doubtful_id ON dw.doubtful (id)', extra_params => [ '-U', 'loader' ]), 3, 'an index that cannot be unique');
+as_loader($target, q{SELECT incload_create_job('doubtful', 'src.items', 'dw.doubtful', 'upsert', 'updated_at', '{id}')});
+like(explained('doubtful'), qr/^All rows are staged: the target has no unique index on the key alone$/m, 'counts for nothing');
+
 # more partitions than are kept ready for rows, and rows with more columns than many of them can wait
 as_loader($target, q{
 	CREATE TABLE dw.many (id bigint PRIMARY KEY, v text, n numeric(8,2), updated_at timestamptz) PARTITION BY HASH (id);
