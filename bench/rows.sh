@@ -165,7 +165,7 @@ row_delta_4x() {
 }
 warm_up() {
 	on_target -c 'CREATE EXTENSION pg_prewarm'
-	on_target -At -c "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relnamespace = 'ours'::regnamespace AND relkind IN ('r', 'i')"
+	on_target -At -o /dev/null -c "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relnamespace = 'ours'::regnamespace AND relkind IN ('r', 'i')"
 }
 to_large() { place=large place_rows=$((rows * 4)) next_row=$large_next; }
 to_little() { place=little place_rows=$((rows / 5)) next_row=$little_next; }
