@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
-  foreign_table pg_major crash_backend);
+  foreign_table pg_major crash_backend is_back);
 
 # whatever the locale of who runs the tests
 my @utf8 = ('--locale=C', '--encoding=UTF8');
@@ -237,9 +237,18 @@ sub crash_backend
 	kill 'KILL', $victim;
 	wait_for(60, sub { !kill(0, $other) }) or die 'the server has not noticed';
 	$_->{run}->finish foreach @sessions;
-	wait_for(60, sub { system($node->installed_command('pg_isready'), '-q', '-h', $node->host, '-p', $node->port) == 0 })
-	  or die 'the server does not come back';
+	is_back($node) or die 'the server does not come back';
 	return;
+}
+
+# is_back NODE: waits until it answers again. The statement is an argument: psql may
+# be gone before it has read one, and who writes that would die.
+sub is_back
+{
+	my ($node) = @_;
+	my @command = ($node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1');
+
+	return wait_for(180, sub { IPC::Run::run(\@command, '<', \undef, '>', \my $out, '2>', \my $err) });
 }
 
 # wait_for SECONDS CODE: until CODE is true; false when the time is over.

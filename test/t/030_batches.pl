@@ -85,7 +85,7 @@ sub interrupt
 	$how->($pid);
 	my ($status, $out, $err) = $run->finish;
 	isnt($status, 0, "$job: the session notices");
-	$target->poll_query_until('postgres', 'SELECT true') or die 'the target is gone';
+	is_back($target) or die 'the target is gone';
 	$gate->{run}->kill_kill;
 	$target->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'}) or die;
 	is($target->safe_psql('postgres', "SELECT count(*) FROM dw.$job"), 2000, "$job: two batches are committed");

@@ -151,7 +151,7 @@ kill 'KILL', $sender;
 like($err, qr/ERROR:  08006: lost the connection to server "source".*HINT:/s, 'a source that crashes in mid-stream');
 is(last_run($target, 'halves', 'status, sqlstate, rows_read, rows_inserted, hint IS NOT NULL'), 'failed|08006|0|0|t', 'is on record');
 is(as_loader($target, 'SELECT count(*) FROM dw.halves; ' . sprintf($checkpoint, 'halves')), "0\n$before", 'and has left nothing');
-$source->poll_query_until('postgres', 'SELECT true') or die 'the source is gone';
+is_back($source) or die 'the source is gone';
 is(as_loader($target, "SELECT rows_inserted FROM incload_run('halves')"), '2000', 'then the job goes on');
 is(differences($source, $target, 'halves', 'dw.halves'), '0|0', 'without loss');
 $gate->{run}->kill_kill;

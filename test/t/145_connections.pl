@@ -275,7 +275,7 @@ stops_half_way('killed', '08006', $gated, sub {
 	kill 'KILL', $_[1];
 	# nobody can wait at the gate before the server is up again
 	$gate->{run}->kill_kill;
-	$source->poll_query_until('postgres', 'SELECT true') or die 'the source is gone';
+	is_back($source) or die 'the source is gone';
 	$gate = session($source, scalar(getpwuid($<)));
 	$gate->query_safe('SELECT pg_advisory_lock(7)') });
 stops_half_way('in a subtransaction', '22012', q{DO $$ BEGIN

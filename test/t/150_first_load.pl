@@ -158,7 +158,7 @@ foreach my $how (sort keys %end)
 		$end{$how}->($pid);
 		($ret, $out, $err) = $killed->finish;
 		isnt($ret, 0, "$job: the session notices");
-		$target->poll_query_until('postgres', 'SELECT true') or die 'the target is gone';
+		is_back($target) or die 'the target is gone';
 		$gate->{run}->kill_kill;
 		$target->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'}) or die;
 		is(file_of("dw.$job") . as_loader($target, $untouched), $before, "$job: file and checkpoint are as before");
@@ -247,7 +247,7 @@ $here = gate($target, 'loader');
 $run = start_sql($target, 'loader', "SELECT incload_refresh('seen')");
 kill 'KILL', waiting($target);
 $run->finish;
-$target->poll_query_until('postgres', 'SELECT true') or die 'the target is gone';
+is_back($target) or die 'the target is gone';
 $here->{run}->kill_kill;
 $reader->{run}->kill_kill;
 is(rows_of('dw.seen'), $rows, 'a swap that is killed leaves the old rows');

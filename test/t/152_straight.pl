@@ -199,7 +199,7 @@ ok(wait_for(60, sub { $source->safe_psql('postgres', q{SELECT count(*) FROM pg_l
 my $pid = $target->safe_psql('postgres', q{SELECT pid FROM incload.progress WHERE job = 'up'});
 kill 'KILL', $pid;
 $run->finish;
-ok(wait_for(60, sub { $target->psql('postgres', 'SELECT 1') == 0 }), 'the server is there again');
+ok(is_back($target), 'the server is there again');
 $gate->query_safe('SELECT pg_advisory_unlock(7)');
 ok(wait_for(60, sub { $source->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'incload reader%'}) eq '0' }), 'and the source without a reader');
 as_loader($target, q{CALL incload_run_in_batches('up'); CALL incload_run_in_batches('up')});

@@ -282,7 +282,7 @@ ok(at_gate(), 'a run waits for rows at the source');
 $pid = $target->safe_psql('postgres', q{SELECT pid FROM incload.progress WHERE job = 'again'});
 kill 'KILL', $pid;
 $run->finish;
-ok(wait_for(60, sub { $target->psql('postgres', 'SELECT 1') == 0 }), 'the server is there again');
+ok(is_back($target), 'the server is there again');
 $gate->query_safe('SELECT pg_advisory_unlock(7)');
 ok(wait_for(60, sub { $source->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'incload reader%'}) eq '0' }), 'and the source without a reader');
 like(run('again', 1), qr/ straight$/, 'it goes on');

@@ -70,7 +70,7 @@ my $victim = session($source, 'postgres');
 my $vpid = $victim->query_safe('SELECT pg_backend_pid()');
 kill 'KILL', $vpid;
 eval { $victim->quit };
-ok($source->poll_query_until('postgres', 'SELECT true'), 'the source is back');
+ok(is_back($source), 'the source is back');
 $source->safe_psql('postgres', q{UPDATE codes SET v = 5 WHERE code = 'c5'});
 is(run_codes(), '30001|0|1|30000', 'after a crash everything is read once more, and what differs is written');
 is(run_codes(), '0|0|0|0', 'and only once');
