@@ -125,13 +125,10 @@ is_index_of_key(Probe *probe, Relation index, const Shape *shape)
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
 		AttrNumber	attnum = form->indkey.values[i];
-		int			k = attnum > 0 ? 0 : shape->nkeys;
+		int			k = attnum > 0
+			? shape_key_position(shape, NameStr(TupleDescAttr(RelationGetDescr(probe->table), attnum - 1)->attname)) : -1;
 
-		while (k < shape->nkeys &&
-			   strcmp(shape->columns[shape->key[k]].name,
-					  NameStr(TupleDescAttr(RelationGetDescr(probe->table), attnum - 1)->attname)) != 0)
-			k++;
-		if (k == shape->nkeys ||
+		if (k < 0 ||
 			equality(index, i) != lookup_type_cache(shape->columns[shape->key[k]].type, TYPECACHE_EQ_OPR)->eq_opr)
 			return false;
 		probe->position[i] = k;

@@ -28,16 +28,6 @@ struct Leaves
 	Leaves	  **below;			/* by partition; NULL: not looked into */
 };
 
-/* partitions may have their columns in another order, so these go by their names */
-static int
-find_in_key(const Shape *shape, const char *column)
-{
-	for (int k = 0; k < shape->nkeys; k++)
-		if (strcmp(shape->columns[shape->key[k]].name, column) == 0)
-			return k;
-	return -1;
-}
-
 Leaves *
 leaves_open(Relation rel, const Shape *shape)
 {
@@ -55,7 +45,7 @@ leaves_open(Relation rel, const Shape *shape)
 
 		/* 0 is an expression */
 		self->position[i] = attnum == 0 ? -1
-			: find_in_key(shape, NameStr(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attname));
+			: shape_key_position(shape, NameStr(TupleDescAttr(RelationGetDescr(rel), attnum - 1)->attname));
 		self->is_by_key = self->position[i] >= 0;
 	}
 	return self;

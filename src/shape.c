@@ -33,6 +33,15 @@
 #include "source.h"
 #include "trouble.h"
 
+int
+shape_key_position(const Shape *shape, const char *name)
+{
+	for (int k = 0; k < shape->nkeys; k++)
+		if (strcmp(shape->columns[shape->key[k]].name, name) == 0)
+			return k;
+	return -1;
+}
+
 bool
 shape_loads(const Shape *shape, AttrNumber attnum)
 {

@@ -124,6 +124,9 @@ extern void shape_require_columns(const Job *job, List *names, List *wanted, con
 /* is this column of the target loaded? */
 extern bool shape_loads(const Shape *shape, AttrNumber attnum);
 
+/* which column of the key has this name, wherever a partition has it; -1: none */
+extern int	shape_key_position(const Shape *shape, const char *name);
+
 /* names of the source relation's columns, as List of char * */
 extern List *relation_column_names(Oid relation);
 

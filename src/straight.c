@@ -76,13 +76,10 @@ is_of_key(Relation index, const Shape *shape, int *order)
 	for (int i = 0; i < form->indnkeyatts; i++)
 	{
 		/* a partition may have the column elsewhere */
-		const char *name = form->indkey.values[i] > 0
-			? get_attname(form->indrelid, form->indkey.values[i], false) : "";
-		int			k = 0;
+		int			k = form->indkey.values[i] > 0
+			? shape_key_position(shape, get_attname(form->indrelid, form->indkey.values[i], false)) : -1;
 
-		while (k < shape->nkeys && strcmp(shape->columns[shape->key[k]].name, name) != 0)
-			k++;
-		if (k == shape->nkeys)
+		if (k < 0)
 			return false;
 		order[i] = k;
 	}

@@ -19,7 +19,8 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
-  foreign_table pg_major crash_backend is_back);
+  foreign_table pg_major crash_backend is_back
+  run_straight explained);
 
 # whatever the locale of who runs the tests
 my @utf8 = ('--locale=C', '--encoding=UTF8');
@@ -209,6 +210,29 @@ sub last_run
 	$columns ||= 'status, rows_read, rows_inserted, rows_updated, rows_unchanged';
 	return $target->safe_psql('postgres',
 		"SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1");
+}
+
+# run_straight TARGET JOB [IN_BATCHES]: counts of a run, and whether rows were put in many at a time,
+# by what it has logged. Takes pg_walinspect.
+sub run_straight
+{
+	my ($target, $job, $in_batches) = @_;
+	my $columns = 'rows_read, rows_inserted, rows_updated, rows_unchanged, rows_deleted';
+	my $from = $target->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+	my $counts = as_loader($target, $in_batches
+		? "CALL incload_run_in_batches('$job'); SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1"
+		: "SELECT $columns FROM incload_run('$job')");
+	my $to = $target->safe_psql('postgres', 'SELECT pg_current_wal_flush_lsn()');
+	my $many = $target->safe_psql('postgres', "SELECT coalesce(sum(count), 0) FROM pg_get_wal_stats('$from', '$to', true)
+		WHERE \"resource_manager/record_type\" LIKE '%MULTI_INSERT%'");
+	return "$counts " . ($many > 0 ? 'straight' : 'staged');
+}
+
+# explained TARGET JOB: what incload_explain says of it, a line each
+sub explained
+{
+	my ($target, $job) = @_;
+	return as_loader($target, "SELECT string_agg(concat_ws(' ', what, plan), E'\\n') FROM incload_explain('$job')");
 }
 
 # settle SOURCE TABLE: wait until the newest row is older than the margin that

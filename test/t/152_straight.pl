@@ -75,20 +75,7 @@ my @jobs = ('up', 'app', 'unique_too', 'triggered', 'words', 'log', 'pairs', 'sw
 settle($source, 'log');
 as_loader($target, "SELECT incload_run('$_')") foreach @jobs;
 
-# counts of a run, and of the inserts of many rows at a time that it has logged
-sub run
-{
-	my ($job, $in_batches) = @_;
-	my $columns = 'rows_read, rows_inserted, rows_updated, rows_unchanged, rows_deleted';
-	my $from = $target->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-	my $counts = as_loader($target, $in_batches
-		? "CALL incload_run_in_batches('$job'); SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1"
-		: "SELECT $columns FROM incload_run('$job')");
-	my $to = $target->safe_psql('postgres', 'SELECT pg_current_wal_flush_lsn()');
-	my $many = $target->safe_psql('postgres', "SELECT coalesce(sum(count), 0) FROM pg_get_wal_stats('$from', '$to', true)
-		WHERE \"resource_manager/record_type\" LIKE '%MULTI_INSERT%'");
-	return "$counts " . ($many > 0 ? 'straight' : 'staged');
-}
+sub run { return run_straight($target, @_); }
 
 my $same = 'SELECT id, v, n, updated_at FROM items';
 
@@ -132,14 +119,13 @@ is($target->safe_psql('postgres', q{SET enable_seqscan = off; SELECT id FROM dw.
 is_sound($_, $_) foreach ('up', 'app');
 
 # incload_explain says so
-sub explained { return as_loader($target, "SELECT string_agg(concat_ws(' ', what, plan), E'\\n') FROM incload_explain('$_[0]')"); }
-like(explained('up'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'incload_explain tells of it');
-like(explained('log'), qr/^put in Rows are put in as they are read, from the 1001st of a run on$/m, 'and of rows without a key');
-like(explained('unique_too'), qr/^All rows are staged: index "unique_too_v_key" of the target is unique, too$/m, 'and of what is in the way: an index');
-like(explained('triggered'), qr/^All rows are staged: the target has triggers$/m, 'a trigger');
-like(explained('pairs'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'a key of several columns is none');
-like(explained('mixed'), qr/^All rows are staged: index "mixed_a_b_key" of the target has the key in another order$/m, 'but one that is read up and down is');
-like(explained('narrow'), qr/^All rows are staged: index "narrow_pkey" of the target is unique, too$/m, 'one that is unique by fewer columns is');
+like(explained($target, 'up'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'incload_explain tells of it');
+like(explained($target, 'log'), qr/^put in Rows are put in as they are read, from the 1001st of a run on$/m, 'and of rows without a key');
+like(explained($target, 'unique_too'), qr/^All rows are staged: index "unique_too_v_key" of the target is unique, too$/m, 'and of what is in the way: an index');
+like(explained($target, 'triggered'), qr/^All rows are staged: the target has triggers$/m, 'a trigger');
+like(explained($target, 'pairs'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'a key of several columns is none');
+like(explained($target, 'mixed'), qr/^All rows are staged: index "mixed_a_b_key" of the target has the key in another order$/m, 'but one that is read up and down is');
+like(explained($target, 'narrow'), qr/^All rows are staged: index "narrow_pkey" of the target is unique, too$/m, 'one that is unique by fewer columns is');
 
 # a handful is not worth it
 settle($source, 'items');

@@ -67,20 +67,7 @@ as_loader($target, q{
 	SELECT incload_create_job('log', 'src.log', 'dw.log', 'append', 'updated_at', '{}');
 });
 
-# counts of a run, and whether many rows at a time were put in
-sub run
-{
-	my ($job, $in_batches) = @_;
-	my $columns = 'rows_read, rows_inserted, rows_updated, rows_unchanged, rows_deleted';
-	my $from = $target->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
-	my $counts = as_loader($target, $in_batches
-		? "CALL incload_run_in_batches('$job'); SELECT $columns FROM incload.run WHERE job = '$job' ORDER BY run_id DESC LIMIT 1"
-		: "SELECT $columns FROM incload_run('$job')");
-	my $to = $target->safe_psql('postgres', 'SELECT pg_current_wal_flush_lsn()');
-	my $many = $target->safe_psql('postgres', "SELECT coalesce(sum(count), 0) FROM pg_get_wal_stats('$from', '$to', true)
-		WHERE \"resource_manager/record_type\" LIKE '%MULTI_INSERT%'");
-	return "$counts " . ($many > 0 ? 'straight' : 'staged');
-}
+sub run { return run_straight($target, @_); }
 
 sub add
 {
@@ -111,7 +98,6 @@ sub is_sound
 	return;
 }
 
-sub explained { return as_loader($target, "SELECT string_agg(concat_ws(' ', what, plan), E'\\n') FROM incload_explain('$_[0]')"); }
 
 # a first load
 settle($source, 'items', 'log');
@@ -123,7 +109,7 @@ is(differences($source, $target, 'log', '(SELECT v, updated_at FROM dw.log)'), '
 is($target->safe_psql('postgres', q{SELECT string_agg(p || ' ' || c, ', ' ORDER BY p) FROM (SELECT tableoid::regclass::text AS p, count(*) AS c FROM dw.log GROUP BY 1) x}),
 	'dw.log_ab 1500, dw.log_c 750, dw.log_rest 750', 'each row is where it belongs');
 is($target->safe_psql('postgres', q{SELECT string_agg(number::text, ',' ORDER BY number) FROM dw.log WHERE v IN ('b1', 'c2', 'd3', 'a3000')}), '1,2,3,3000', 'they are numbered in the order in which they come');
-like(explained('hashed'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'incload_explain tells of it');
+like(explained($target, 'hashed'), qr/^put in Rows are put in as they are read whose key is above all keys of the target, from the 1001st of a run on$/m, 'incload_explain tells of it');
 
 # new rows, changed rows and one below the greatest key that is new as well
 add(3001, 9000);
@@ -233,18 +219,18 @@ foreach my $obstacle (sort { ($b =~ /^the/) <=> ($a =~ /^the/) } keys %obstacles
 {
 	my ($make, $undo) = @{ $obstacles{$obstacle} };
 	as_loader($target, $make);
-	like(explained('hashed'), qr/^All rows are staged: \Q$obstacle\E$/m, $obstacle);
+	like(explained($target, 'hashed'), qr/^All rows are staged: \Q$obstacle\E$/m, $obstacle);
 	as_loader($target, $undo);
 }
 as_loader($target, q{CREATE TRIGGER never AFTER INSERT ON dw.hashed_50 FOR EACH STATEMENT EXECUTE FUNCTION dw.see()});
-like(explained('hashed'), qr/^put in /m, 'a trigger that no row through the parent fires forbids nothing');
+like(explained($target, 'hashed'), qr/^put in /m, 'a trigger that no row through the parent fires forbids nothing');
 as_loader($target, q{
 	CREATE TABLE dw.partly (v text, updated_at timestamptz) PARTITION BY LIST (v);
 	CREATE FOREIGN TABLE dw.partly_far PARTITION OF dw.partly FOR VALUES IN ('far') SERVER source OPTIONS (table_name 'log');
 	CREATE TABLE dw.partly_rest PARTITION OF dw.partly DEFAULT;
 	SELECT incload_create_job('partly', 'src.log', 'dw.partly', 'append', 'updated_at', '{}');
 });
-like(explained('partly'), qr/^All rows are staged: partition "partly_far" of the target is a foreign table$/m, 'a foreign table');
+like(explained($target, 'partly'), qr/^All rows are staged: partition "partly_far" of the target is a foreign table$/m, 'a foreign table');
 is(run('partly'), '6000|6000|0|0|0 staged', 'they are staged indeed');
 is(run('hashed'), '2000|2000|0|0|0 straight', 'and without what forbids it they are not');
 is($target->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM dw.hashed'), '19001|19001', 'each is there once');
@@ -332,7 +318,7 @@ $run = start_sql($target, 'loader', q{SELECT rows_read, rows_inserted FROM inclo
 ok(at_gate(), 'a run waits for rows at the source');
 my $build = start_sql($target, 'loader', q{CREATE INDEX CONCURRENTLY meanwhile ON dw.indexed_2 (v)});
 ok(wait_for(60, sub { $target->safe_psql('postgres', q{SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('dw.meanwhile') AND NOT indisvalid}) eq '1' }), 'an index is being built');
-like(explained('indexed'), qr/^put in /m, 'which forbids nothing');
+like(explained($target, 'indexed'), qr/^put in /m, 'which forbids nothing');
 $gate->query_safe('SELECT pg_advisory_unlock(7)');
 ($status, my $counts, $err) = $run->finish;
 is("$status $counts", "0 40001|40001\n", 'the run goes on') or diag $err;
@@ -344,7 +330,7 @@ is_sound('indexed', 'an index that was built meanwhile');
 as_loader($target, q{CREATE TABLE dw.doubtful (id bigint, v text, n numeric(8,2), updated_at timestamptz); INSERT INTO dw.doubtful VALUES (1), (1)});
 is($target->psql('postgres', 'CREATE UNIQUE INDEX CONCURRENTLY doubtful_id ON dw.doubtful (id)', extra_params => [ '-U', 'loader' ]), 3, 'an index that cannot be unique');
 as_loader($target, q{SELECT incload_create_job('doubtful', 'src.items', 'dw.doubtful', 'upsert', 'updated_at', '{id}')});
-like(explained('doubtful'), qr/^All rows are staged: the target has no unique index on the key alone$/m, 'counts for nothing');
+like(explained($target, 'doubtful'), qr/^All rows are staged: the target has no unique index on the key alone$/m, 'counts for nothing');
 
 # more partitions than are kept ready for rows, and rows with more columns than many of them can wait
 as_loader($target, q{
