@@ -3,8 +3,10 @@
  *		A statement that commits whatever becomes of the caller's transaction.
  *
  * The text goes to a dynamic background worker in a shared memory segment. The
- * worker waits for no lock longer than a second, and the caller for the worker
- * no longer than five: an error is never held up by the record of it.
+ * worker waits for no lock longer than a second. Where it is late all the same,
+ * as on a machine that hangs, the caller goes on after WAIT_MS or when it is
+ * cancelled: an error is not held up by the record of it. The record is made
+ * even then, since the segment is pinned until the worker has it.
  */
 #include "postgres.h"
 
@@ -26,12 +28,13 @@
 #include "compat.h"
 #include "incload.h"
 
-#define WAIT_MS 5000
+#define WAIT_MS 20000
 
-/* what is in the segment: the database, how it went, and the text */
+/* what is in the segment: the database, how far the worker has come, and the text */
 typedef struct Request
 {
 	Oid			database;
+	bool		is_taken;		/* it has the segment, which is no longer pinned */
 	bool		is_done;
 	char		sql[FLEXIBLE_ARRAY_MEMBER];
 } Request;
@@ -49,8 +52,10 @@ incload_autonomous_main(Datum arg)
 
 	segment = dsm_attach(DatumGetUInt32(arg));
 	if (segment == NULL)
-		return;					/* the caller has not waited */
+		elog(ERROR, "what is to be recorded is gone");
 	request = dsm_segment_address(segment);
+	dsm_unpin_segment(dsm_segment_handle(segment));
+	request->is_taken = true;
 
 	BackgroundWorkerInitializeConnectionByOid(request->database, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);
@@ -75,18 +80,20 @@ incload_autonomous_main(Datum arg)
 	dsm_detach(segment);
 }
 
-/* waits for the worker's end, but not for ever, and not for one who is told to go */
-static void
+/* waits for the worker's end, but not for ever, nor when cancelled or told to go; false if it has not ended */
+static bool
 wait_for_end(BackgroundWorkerHandle *handle)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WAIT_MS);
+	bool		has_ended;
 	pid_t		pid;
 
-	while (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED && !ProcDiePending)
+	for (;;)
 	{
 		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 
-		if (left <= 0)
+		has_ended = GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED;
+		if (has_ended || left <= 0 || ProcDiePending || QueryCancelPending)
 			break;
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					  Min(left, 100), incload_wait_event_source()) & WL_LATCH_SET)
@@ -94,50 +101,70 @@ wait_for_end(BackgroundWorkerHandle *handle)
 	}
 	/* a latch that was set for another reason is looked at again by whoever waits next */
 	SetLatch(MyLatch);
+	return has_ended;
 }
 
 static void
-warn(const char *detail, const char *hint)
+warn(int sqlstate, const char *detail, const char *hint)
 {
 	ereport(WARNING,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			(errcode(sqlstate),
 			 errmsg("could not record the failed run in incload.run"),
 			 errdetail("%s", detail),
 			 errhint("%s", hint)));
 }
 
-bool
-autonomous_execute(const char *sql)
+static void
+execute(const char *sql)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
 	dsm_segment *segment;
 	Request    *request;
-	bool		is_done;
+	bool		has_ended;
 
 	segment = dsm_create(offsetof(Request, sql) + strlen(sql) + 1, DSM_CREATE_NULL_IF_MAXSEGMENTS);
 	if (segment == NULL)
 	{
-		warn("There are too many shared memory segments.", "The error itself is reported as it is.");
-		return false;
+		warn(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, "There are too many shared memory segments.",
+			 "The error itself is reported as it is.");
+		return;
 	}
 	request = dsm_segment_address(segment);
 	request->database = MyDatabaseId;
-	request->is_done = false;
+	request->is_taken = request->is_done = false;
 	strcpy(request->sql, sql);
 
+	dsm_pin_segment(segment);
 	background_describe(&worker, "incload recorder", "incload_autonomous_main", BGW_NEVER_RESTART,
 						UInt32GetDatum(dsm_segment_handle(segment)));
 	if (!background_start(&worker, &handle))
 	{
+		dsm_unpin_segment(dsm_segment_handle(segment));
 		dsm_detach(segment);
-		warn("No background worker is free.", "Raise max_worker_processes.");
-		return false;
+		warn(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, "No background worker is free.", "Raise max_worker_processes.");
+		return;
 	}
-	wait_for_end(handle);
-	is_done = request->is_done;
+	has_ended = wait_for_end(handle);
+	if (!request->is_done && has_ended)
+		warn(ERRCODE_INTERNAL_ERROR, "The background worker has failed.", "The server log says why.");
+	else if (!request->is_done)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("the failed run is not yet recorded in incload.run"),
+				 errdetail("The background worker that does it has not finished."),
+				 errhint("It goes on. Should the run not appear, the server log says why.")));
+	/* nobody else will have it */
+	if (has_ended && !request->is_taken)
+		dsm_unpin_segment(dsm_segment_handle(segment));
 	dsm_detach(segment);
-	if (!is_done)
-		warn("The background worker has not finished.", "The server log says why.");
-	return is_done;
+}
+
+void
+autonomous_execute(const char *sql)
+{
+	/* a cancel must not take the place of the error that is being handled: a warning looks for one */
+	HOLD_INTERRUPTS();
+	execute(sql);
+	RESUME_INTERRUPTS();
 }

@@ -9,10 +9,11 @@
 
 /*
  * Runs one statement of incload's own in a short-lived background worker, as
- * superuser, in a transaction of its own, and waits for its end (5 seconds at
- * most). It must need nothing that the calling transaction holds. False, after
- * a WARNING, when it could not be run. May be called while an error is handled.
+ * superuser, in a transaction of its own, and waits for its end (20 seconds at
+ * most; it goes on after that). It must need nothing that the calling transaction
+ * holds. A WARNING says that it could not be run, or is not yet done. May be
+ * called while an error is handled.
  */
-extern bool autonomous_execute(const char *sql);
+extern void autonomous_execute(const char *sql);
 
 #endif							/* INCLOAD_AUTONOMOUS_H */

@@ -196,11 +196,32 @@ $source->start;
 is(as_loader($target, "SELECT status FROM incload_run('items')"), 'succeeded', 'once it is up, the job goes on');
 is(as_loader($target, "SELECT state, last_error IS NULL FROM incload.status WHERE job = 'items'"), 'ok|t', 'and its status is well');
 
+# a server that is too busy to start a worker: the error comes, and its record after it
+my $busy = session($target, 'loader');
+my $suspended = $target->{_pid};
+$source->stop;
+$busy->query(q{SET statement_timeout = '3 s'});
+my $runs = $target->safe_psql('postgres', 'SELECT count(*) FROM incload.run');
+{
+	local $SIG{ALRM} = sub { kill 'CONT', $suspended; die 'the session did not come back' };
+	alarm 120;
+	kill 'STOP', $suspended;
+	$busy->query(q{SELECT incload_run('items')});
+	kill 'CONT', $suspended;
+	alarm 0;
+}
+like($busy->{stderr}, qr/WARNING:  01000: the failed run is not yet recorded.*HINT: .*ERROR:  08001/s,
+	'where a worker does not come, a cancel ends the wait for it, and the error is raised');
+ok(wait_for(60, sub { $target->safe_psql('postgres', 'SELECT count(*) FROM incload.run') == $runs + 1 }), 'the record is made later');
+is(last_run($target, 'items', 'status, sqlstate'), 'failed|08001', 'and is that of the run');
+$busy->quit;
+$source->start;
+
 # no background worker to be had: a warning, and the error all the same
 $target->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $target->restart;
 $source->stop;
-my $runs = $target->safe_psql('postgres', 'SELECT count(*) FROM incload.run');
+$runs = $target->safe_psql('postgres', 'SELECT count(*) FROM incload.run');
 $asked = time;
 fails_with($target, 'loader', "SELECT incload_run('items')", '08001', qr/WARNING:.*could not record.*max_worker_processes/s,
 	'without a worker the error is raised all the same');
