@@ -14,6 +14,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "storage/dsm.h"
 #include "storage/ipc.h"
@@ -21,7 +22,6 @@
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
 #include "autonomous.h"
 #include "background.h"
@@ -84,19 +84,25 @@ incload_autonomous_main(Datum arg)
 static bool
 wait_for_end(BackgroundWorkerHandle *handle)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WAIT_MS);
+	instr_time	start;
 	bool		has_ended;
 	pid_t		pid;
 
+	/* by a clock that nobody sets */
+	INSTR_TIME_SET_CURRENT(start);
 	for (;;)
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+		instr_time	passed;
+		double		left;
 
+		INSTR_TIME_SET_CURRENT(passed);
+		INSTR_TIME_SUBTRACT(passed, start);
+		left = WAIT_MS - INSTR_TIME_GET_MILLISEC(passed);
 		has_ended = GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED;
 		if (has_ended || left <= 0 || ProcDiePending || QueryCancelPending)
 			break;
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  Min(left, 100), incload_wait_event_source()) & WL_LATCH_SET)
+					  (long) Min(left, 100), incload_wait_event_source()) & WL_LATCH_SET)
 			ResetLatch(MyLatch);
 	}
 	/* a latch that was set for another reason is looked at again by whoever waits next */

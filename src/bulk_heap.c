@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "access/tableam.h"
+#include "access/xlog.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "utils/memutils.h"
@@ -16,6 +17,9 @@
 /* rows are put in when there are so many, or so many bytes, as COPY does it */
 #define MAX_WAITING_ROWS 1000
 #define MAX_WAITING_BYTES 65536
+
+/* so much WAL is worth waking up its writer */
+#define WAKE_BYTES (1024 * 1024)
 
 BulkHeap *
 bulk_heap_make(Relation heap, ResultRelInfo *result, int options, MemoryContext context)
@@ -83,6 +87,27 @@ insert_index_entries(BulkHeap *self, EState *estate)
 	}
 }
 
+/*
+ * Has the WAL writer write what there is. By itself it looks a few times a second,
+ * and rows come in so fast that WAL would be written here by then, since its buffers
+ * are full, and synced, since a page leaves the ring of a bulk insert. It is woken
+ * up as by a transaction that commits asynchronously.
+ */
+static void
+wake_wal_writer(Relation heap)
+{
+	static XLogRecPtr woken_at = InvalidXLogRecPtr;
+	XLogRecPtr	at;
+
+	if (!RelationNeedsWAL(heap))
+		return;
+	at = GetXLogInsertRecPtr();
+	if (at < woken_at + WAKE_BYTES)
+		return;
+	XLogSetAsyncXactLSN(at);
+	woken_at = at;
+}
+
 void
 bulk_heap_flush(BulkHeap *self, CommandId command, EState *estate, bool keeps_page)
 {
@@ -94,6 +119,7 @@ bulk_heap_flush(BulkHeap *self, CommandId command, EState *estate, bool keeps_pa
 	old = MemoryContextSwitchTo(GetPerTupleMemoryContext(estate));
 	table_multi_insert(self->heap, self->slots, self->nwaiting, command, self->options, self->state);
 	MemoryContextSwitchTo(old);
+	wake_wal_writer(self->heap);
 	if (!keeps_page)
 		ReleaseBulkInsertStatePin(self->state);
 	if (self->result->ri_NumIndices > 0)
