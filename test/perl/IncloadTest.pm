@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
-  foreign_table pg_major crash_backend is_back
+  foreign_table pg_major crash_backend is_back try_query
   run_straight explained);
 
 # whatever the locale of who runs the tests
@@ -265,14 +265,26 @@ sub crash_backend
 	return;
 }
 
-# is_back NODE: waits until it answers again. The statement is an argument: psql may
-# be gone before it has read one, and who writes that would die.
+# try_query NODE SQL [ROLE [DATABASE]]: what it printed; undef where the server is gone
+# or refuses. The statement is an argument: psql may be gone before it has read one, and
+# who writes that would die.
+sub try_query
+{
+	my ($node, $sql, $role, $database) = @_;
+	my @command = ($node->installed_command('psql'), '-XAtq', '-d', $node->connstr($database || 'postgres'),
+		($role ? ('-U', $role) : ()), '-c', $sql);
+	my ($out, $err) = ('', '');
+
+	return undef if !IPC::Run::run(\@command, '<', \undef, '>', \$out, '2>', \$err);
+	chomp($out);
+	return $out;
+}
+
+# is_back NODE: waits until it answers again.
 sub is_back
 {
 	my ($node) = @_;
-	my @command = ($node->installed_command('psql'), '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1');
-
-	return wait_for(180, sub { IPC::Run::run(\@command, '<', \undef, '>', \my $out, '2>', \my $err) });
+	return wait_for(180, sub { defined(try_query($node, 'SELECT')) });
 }
 
 # wait_for SECONDS CODE: until CODE is true; false when the time is over.

@@ -18,7 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-use IncloadTest qw(two_nodes listen_with_password as_loader last_run wait_for);
+use IncloadTest qw(two_nodes listen_with_password as_loader last_run wait_for try_query);
 use IncloadTorture::Children;
 use IncloadTorture::Mischief;
 use IncloadTorture::Verdict;
@@ -99,8 +99,7 @@ sub torture
 sub query
 {
 	my ($self, $where, $sql) = @_;
-	my ($status, $out) = $self->{$where}->psql('postgres', $sql, on_error_die => 0);
-	return $status == 0 ? $out : undef;
+	return try_query($self->{$where}, $sql);
 }
 
 sub make_servers

@@ -22,8 +22,10 @@ sub comes_to
 	my $last = '';
 
 	wait_for(60, sub {
-		my ($ret, $out) = ($node || $target)->psql($database || 'postgres', $query);
-		($last = defined $out ? $out : '') eq $wanted && $ret == 0 });
+		my $out = try_query($node || $target, $query, undef, $database);
+		$last = $out // '';
+		return defined($out) && $out eq $wanted;
+	});
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($last, $wanted, $name);
 }
@@ -90,7 +92,7 @@ foreach my $kind (qw(runner scheduler launcher))
 	my $pid = pid_of($kind);
 
 	kill 'KILL', $pid;
-	wait_for(60, sub { my ($ret, $out) = $target->psql('postgres', "SELECT count(*) FROM incload.worker WHERE kind = '$kind' AND pid <> $pid"); $ret == 0 && $out eq '1' });
+	wait_for(60, sub { (try_query($target, "SELECT count(*) FROM incload.worker WHERE kind = '$kind' AND pid <> $pid") // '') eq '1' });
 	goes_on("the $kind is killed, and the job goes on");
 }
 is($target->safe_psql('postgres', q{SELECT count(*) FROM incload.worker WHERE kind = 'scheduler'}), '1', 'there is one scheduler');

@@ -23,8 +23,10 @@ sub comes_to
 	my $last = '';
 
 	wait_for($seconds || 90, sub {
-		my ($ret, $out) = $target->psql('postgres', $query, extra_params => [ '-U', 'loader' ]);
-		($last = defined $out ? $out : '') eq $wanted && $ret == 0 });
+		my $out = try_query($target, $query, 'loader');
+		$last = $out // '';
+		return defined($out) && $out eq $wanted;
+	});
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($last, $wanted, $name);
 }

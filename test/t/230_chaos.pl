@@ -78,8 +78,7 @@ my $writers = IPC::Run::start(\@writers, '<', \undef, '>', \$said, '2>', \$compl
 sub target_says
 {
 	my ($query) = @_;
-	my ($ret, $said) = $target->psql('postgres', $query, timeout => 60);
-	return $ret == 0 ? $said : '';
+	return try_query($target, $query) // '';
 }
 
 sub signal_worker
@@ -98,7 +97,7 @@ my %deaths = (
 	launcher_terminated => sub { signal_worker('launcher', 'TERM') },
 	connections_reset => sub { $proxy->reset },
 	connections_stalled => sub { $proxy->stall(0.5 + rand(3)) },
-	readers_terminated => sub { $source->psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'}) },
+	readers_terminated => sub { try_query($source, q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'}) },
 	source_restarted => sub { $source->stop('immediate'); usleep(rand(2_000_000)); $source->start },
 	target_restarted => sub { $target->stop('immediate'); $target->start },
 	run_cancelled => sub { target_says(q{SELECT incload_cancel(job) FROM incload.status WHERE state = 'running' LIMIT 1}) },

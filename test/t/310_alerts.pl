@@ -24,8 +24,10 @@ sub comes_to
 	my $last = '';
 
 	wait_for(60, sub {
-		my ($ret, $out) = $target->psql('postgres', $query);
-		($last = defined $out ? $out : '') eq $wanted && $ret == 0 });
+		my $out = try_query($target, $query);
+		$last = $out // '';
+		return defined($out) && $out eq $wanted;
+	});
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($last, $wanted, $name)
 	  || diag(sql('SELECT * FROM incload.outbox ORDER BY outbox_id DESC LIMIT 10'));
