@@ -19,7 +19,7 @@ use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(two_nodes new_source new_target connect_target listen_with_password
   as_loader as_role fails_with start_sql session differences last_run settle wait_for
-  foreign_table pg_major crash_backend is_back try_query
+  foreign_table pg_major crash_backend is_back try_query becomes
   run_straight explained);
 
 # whatever the locale of who runs the tests
@@ -300,6 +300,18 @@ sub wait_for
 		usleep(50_000);
 	}
 	return 0;
+}
+
+# becomes CODE WANTED NAME [SECONDS]: a test that CODE comes to give WANTED; what it gave
+# last if it does not. To be called by a function of a test file, whose caller is named.
+sub becomes
+{
+	my ($code, $wanted, $name, $seconds) = @_;
+	my $last;
+
+	wait_for($seconds || 60, sub { $last = $code->(); return defined($last) && $last eq $wanted });
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	return is($last, $wanted, $name);
 }
 
 1;

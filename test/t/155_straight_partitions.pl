@@ -98,7 +98,6 @@ sub is_sound
 	return;
 }
 
-
 # a first load
 settle($source, 'items', 'log');
 is(run('ranged'), '3000|3000|0|0|0 straight', 'a first load: by range');

@@ -19,15 +19,7 @@ my $rows = 0;
 sub comes_to
 {
 	my ($query, $wanted, $name, $node, $database) = @_;
-	my $last = '';
-
-	wait_for(60, sub {
-		my $out = try_query($node || $target, $query, undef, $database);
-		$last = $out // '';
-		return defined($out) && $out eq $wanted;
-	});
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is($last, $wanted, $name);
+	return becomes(sub { try_query($node || $target, $query, undef, $database) }, $wanted, $name);
 }
 
 # a new row at the source comes to the target by itself

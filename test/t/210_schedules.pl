@@ -16,12 +16,7 @@ my ($source, $target) = two_nodes(target => $preload);
 sub comes_to
 {
 	my ($query, $wanted, $name) = @_;
-	my $last = '';
-
-	wait_for(60, sub { ($last = as_loader($target, $query)) eq $wanted });
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($last, $wanted, $name);
-	return;
+	return becomes(sub { as_loader($target, $query) }, $wanted, $name);
 }
 
 sub create_job

@@ -17,12 +17,7 @@ my ($source, $target) = two_nodes(target => "shared_preload_libraries = 'incload
 sub comes_to
 {
 	my ($query, $wanted, $name, $database) = @_;
-	my $last = '';
-
-	wait_for(60, sub { ($last = $target->safe_psql($database || 'postgres', $query)) eq $wanted });
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($last, $wanted, $name);
-	return;
+	return becomes(sub { $target->safe_psql($database || 'postgres', $query) }, $wanted, $name);
 }
 
 # a job of nothing but its SQL, so to speak: it reads ten rows

@@ -17,15 +17,7 @@ my ($source, $target) = two_nodes(target => q{
 sub comes_to
 {
 	my ($query, $wanted, $name) = @_;
-	my $last = '';
-
-	wait_for(60, sub {
-		my $out = try_query($target, $query, 'loader');
-		$last = $out // '';
-		return defined($out) && $out eq $wanted;
-	});
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is($last, $wanted, $name);
+	return becomes(sub { try_query($target, $query, 'loader') }, $wanted, $name);
 }
 
 $source->safe_psql('postgres', q{

@@ -17,12 +17,7 @@ my $target = new_target();
 sub comes_to
 {
 	my ($query, $wanted, $name) = @_;
-	my $last = '';
-
-	wait_for(60, sub { ($last = as_loader($target, $query)) eq $wanted });
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($last, $wanted, $name);
-	return;
+	return becomes(sub { as_loader($target, $query) }, $wanted, $name);
 }
 
 # A row of dw.source is read where gate() lets it pass: at the id in dw.closed, who reads waits for the lock 42.

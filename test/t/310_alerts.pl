@@ -21,15 +21,7 @@ sub sql { return $target->safe_psql('postgres', $_[0]) }
 sub comes_to
 {
 	my ($query, $wanted, $name) = @_;
-	my $last = '';
-
-	wait_for(60, sub {
-		my $out = try_query($target, $query);
-		$last = $out // '';
-		return defined($out) && $out eq $wanted;
-	});
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is($last, $wanted, $name)
+	return becomes(sub { try_query($target, $query) }, $wanted, $name)
 	  || diag(sql('SELECT * FROM incload.outbox ORDER BY outbox_id DESC LIMIT 10'));
 }
 

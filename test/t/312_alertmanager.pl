@@ -22,11 +22,8 @@ sub sql { return $target->safe_psql('postgres', $_[0]) }
 sub comes_to
 {
 	my ($query, $wanted, $name) = @_;
-	my $last = '';
-
-	wait_for(60, sub { ($last = sql($query)) eq $wanted });
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return is($last, $wanted, $name) || diag(sql('SELECT * FROM incload.outbox ORDER BY outbox_id DESC LIMIT 10'));
+	return becomes(sub { sql($query) }, $wanted, $name)
+	  || diag(sql('SELECT * FROM incload.outbox ORDER BY outbox_id DESC LIMIT 10'));
 }
 
 sub run
